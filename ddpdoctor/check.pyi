@@ -16,12 +16,14 @@ from ddpdoctor.checkpoint.compare import (
 )
 from ddpdoctor.checkpoint.keys import (
     AVERAGED_COUNTER as AVERAGED_COUNTER,
+    FEW_PARTS as FEW_PARTS,
     WRAPPER_NAMES as WRAPPER_NAMES,
     Strip as Strip,
     assumed_strip as assumed_strip,
     is_averaged as is_averaged,
     is_flat as is_flat,
     possible_strips as possible_strips,
+    wrapped_parts as wrapped_parts,
     wrappers_in as wrappers_in,
 )
 from ddpdoctor.cluster.cluster import (
@@ -97,6 +99,8 @@ from ddpdoctor.findings import (
 )
 from ddpdoctor.frameworks import (
     ACCELERATE as ACCELERATE,
+    DEEPSPEED as DEEPSPEED,
+    FABRIC as FABRIC,
     FRAMEWORK_WORDS as FRAMEWORK_WORDS,
     HOROVOD as HOROVOD,
     LIGHTNING as LIGHTNING,
@@ -123,12 +127,13 @@ from ddpdoctor.jobs.outcome import (
     Stuck as Stuck,
 )
 from ddpdoctor.jobs.pool import Jobs as Jobs
-from ddpdoctor.lint.examine import Around as Around
+from ddpdoctor.lint.around import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
-from ddpdoctor.source.launching.launchers import Launch as Launch, launcher_options as launcher_options
+from ddpdoctor.source.launching.launcher_options import launcher_options as launcher_options
+from ddpdoctor.source.launching.launchers import Launch as Launch
 from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
@@ -197,6 +202,7 @@ from ddpdoctor.watch.events import (
     CallsTimed as CallsTimed,
     Carried as Carried,
     Clip as Clip,
+    CommHookGiven as CommHookGiven,
     Communication as Communication,
     CompiledAnew as CompiledAnew,
     Crashed as Crashed,
@@ -292,6 +298,7 @@ from ddpdoctor.watch.events import (
     SyncSkipped as SyncSkipped,
     TensorParallel as TensorParallel,
     ThreadFailed as ThreadFailed,
+    TiedApart as TiedApart,
     TimedCall as TimedCall,
     TimedOut as TimedOut,
     Used as Used,

@@ -39,6 +39,15 @@ LOST = (
     r"|(?P<pin>Pin memory thread exited unexpectedly)|what\(\):\s+could not unlink the shared memory file /torch_\w+"
 )
 FAILED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|KeyboardInterrupt|oom[-_]kill|Killed process"
+ENDED = Ambiguity(
+    (
+        "the out-of-memory killer ended it",
+        "a crash in native code: decoding, augmentation, HDF5",
+        "too little shared memory in a container",
+    ),
+    "sudo dmesg -T | tail -50 | grep -iE 'killed process|segfault|bus error'; df -h /dev/shm",
+)
+GONE = re.compile(r"^(?:Connection(?:Refused|Reset)|FileNotFound|EOF|BrokenPipe)Error$")
 FIX = Fix(
     "load without workers once: the rank itself then shows the line that crashes",
     command="PYTHONFAULTHANDLER=1 python train.py   # with DataLoader(..., num_workers=0)",
@@ -66,14 +75,34 @@ def without_a_signal(record: Record, match: re.Match[str], log: Log) -> Iterator
         (record.proof(match, "a batch"),),
         FIX,
         record.place,
-        ambiguity=Ambiguity(
-            (
-                "the out-of-memory killer ended it",
-                "a crash in native code: decoding, augmentation, HDF5",
-                "too little shared memory in a container",
-            ),
-            "sudo dmesg -T | tail -50 | grep -iE 'killed process|segfault|bus error'; df -h /dev/shm",
-        ),
+        ambiguity=ENDED,
+    )
+
+
+@log_pattern(r"\bin rebuild_storage_f(?:d|ilename)\b", context=(SIGNALLED, FAILED))
+def where_a_batch_is_fetched(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what a rank raises that fetches a batch of a worker which has gone."""
+    fetches = "torch/utils/data/dataloader.py" in record.text
+    if fetches and GONE.search(record.error) and not log.first(SIGNALLED) and not log.first(FAILED):
+        yield Finding(
+            f"a data loader worker had ended before this rank fetched a batch of it ({record.error})",
+            (record.proof(expected="a worker that lives until its batch is fetched"), record.proof(match)),
+            FIX,
+            record.place,
+            ambiguity=ENDED,
+        )
+
+
+@log_pattern(r"torch/utils/data/_utils/pin_memory\.py\"", role=Role.CONSEQUENCE)
+def where_batches_are_pinned(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the thread of the rank raises when it fetches a batch of a worker that has gone."""
+    if not GONE.search(record.error):
+        return
+    yield Finding(
+        "the thread that pins batches did not find the worker that held one: it had ended, or the rank was ending",
+        (record.proof(expected="a worker that lives until its batch is fetched"), record.proof(match)),
+        FIX,
+        record.place,
     )
 
 

@@ -9,8 +9,9 @@ or has many workers.
 
 ## How to be sure
 
-`dmesg -T | grep -i 'killed process'`; the log of Slurm says "oom_kill event", Kubernetes says
-OOMKilled. Without such a line, exit code -9 tells only that somebody sent SIGKILL: a scheduler or a person can, too.
+`dmesg -T | grep -i 'killed process'`; the log of Slurm says "oom_kill event" or "exceeded memory limit", LSF's says
+TERM_MEMLIMIT, PBS's "job killed: mem", Kubernetes says OOMKilled. Without such a line, exit code -9 tells only that
+somebody sent SIGKILL: a scheduler or a person can, too.
 
 ## How to mend it
 
@@ -37,6 +38,9 @@ KERNEL = (
     r"|Detected \d+ oom[-_]kill event|\bOOMKilled\b|srun: error: [^\n]*: Out Of Memory"
     r"|Killed process \d+ \([^)\n]*\),? (?:UID \d+,? )?total-vm:|\binvoked oom-killer: "
     r"|was killed due to the node running low on memory|oom_kill_process"
+    r"|slurmstepd: error: (?:Job|Step) \S+ exceeded memory limit \(\d+ > \d+\), being killed"
+    r"|slurmstepd: error: Exceeded (?:job|step) memory limit\s*(?:$|\n)"
+    r"|TERM_MEMLIMIT: job killed|=>> PBS: job killed: (?:v?mem|pmem|pvmem|cput?mem) "
 )
 KILLED = (
     died_by(9, "SIGKILL")
@@ -54,7 +58,7 @@ FIX = Fix(
 )
 
 
-@log_pattern(KERNEL)
+@log_pattern(KERNEL, supersedes=("killed-by-scheduler",))
 def by_the_kernel(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Quote the kernel or the scheduler, which leave no doubt."""
     yield Finding(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.areas import shows_network
 from ddpdoctor.findings import Severity
-from ddpdoctor.logs.examination import quick_examination
-from ddpdoctor.logs.read.sources import Origin
+from ddpdoctor.watch.command_output import answer_of
 from ddpdoctor.watch.events import Failed, Joined, Joining
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def _of_output(lines: list[str], status: int | None) -> tuple[Ending, str]:
     """Return why no rank came as far as init_process_group: what the output says of it."""
     if not status:
         return Ending.NO_RANK, "no process of it calls init_process_group"
-    examined = quick_examination()
-    examined.read(Origin("its output"), ["\n".join(lines).encode()])
-    answer = examined.answer()
+    answer = answer_of(lines)
     if (cause := answer.cause) is not None:
         ending = Ending.FAILED if shows_network(cause.check.area) else Ending.PROGRAM
         return ending, f"{cause.check.code} {cause.check.slug}: {cause.finding.message}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")
 AVERAGED_COUNTER = "n_averaged"
 MOST_FRONTS = 8  # stacks that begin differently, in one file
+FEW_PARTS = 3  # wrapped each for itself, that are taken off one by one
 DEEPEST = 8  # wrappers around each other
 SEGMENT = re.compile(rf"(?:(?<=\.)|^)(?:{'|'.join(WRAPPERS)})(?=\.)")
 FRONT = re.compile(rf"(?:(?:{'|'.join(WRAPPERS)})\.){{1,{DEEPEST}}}")
@@ -121,6 +122,21 @@ def shared_front(keys: Iterable[str]) -> tuple[str, ...]:
     first, last = front_of(min(keys, default="")), front_of(max(keys, default=""))  # between them are all others
     count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return first[: min(len(first), len(last))] if count is None else first[:count]
+
+
+def wrapped_parts(keys: Iterable[str]) -> dict[str, str]:
+    """Return what a part of the model is called, by the beginning of its keys with the name of a wrapper around it.
+
+    Of ``features.module.0.weight`` and ``classifier.weight``, ``{"features.module": "features"}``. A layer can be
+    called so, too.
+    """
+    below = defaultdict[str, set[str]](set)
+    for key in keys:
+        part, _, rest = key.partition(".")
+        name, dot, _ = rest.partition(".")
+        below[part].add(name if dot else "")
+    alike = ((part, next(iter(names))) for part, names in below.items() if len(names) == 1 and part not in WRAPPERS)
+    return {f"{part}.{name}": part for part, name in alike if name in USUAL}
 
 
 def common_front(keys: Iterable[str]) -> tuple[str, ...]:

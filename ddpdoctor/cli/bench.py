@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpdoctor.bench.pairs import MOST
-from ddpdoctor.cli.options.required import require_torch
+from ddpdoctor.cli.options.required import require_torch, require_writable
 from ddpdoctor.cli.options.values import TARGET
 from ddpdoctor.cli.screen.interrupt import ending_on_signals
 from ddpdoctor.cli.screen.terminal import progress, say
@@ -84,8 +84,8 @@ def bench(  # noqa: PLR0913 - its options
     """
     if (model is None) is not (batch is None):
         raise click.UsageError("--model and --batch belong together")
-    if output is not None and not output.parent.is_dir():
-        raise click.BadParameter(f"{output}: there is no folder {output.parent}", param_hint="--output")
+    if output is not None:
+        require_writable("--output", output)
     require_torch("bench")
     if launched and model is not None:
         raise click.UsageError("--launched and --model do not go together")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpdoctor.cli.options.configured import Configured
-from ddpdoctor.cli.options.required import require_command
+from ddpdoctor.cli.options.required import require_command, require_writable
 from ddpdoctor.cli.screen.terminal import say, style
-from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
@@ -62,8 +61,8 @@ def run(  # noqa: PLR0913 - its options
     from ddpdoctor.watch.settings import Settings
 
     require_command(command, "run")
-    if report is not None and not Path(report).absolute().parent.is_dir():
-        raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
+    if report is not None:
+        require_writable("--report", Path(report))
     with session() as folder:
         settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding, profile=profile or 0)
         status, monitor, seconds = watched(command, settings, load_checks(), printer(on_finding))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ddpdoctor.cli.options.required import require_writable
 from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Severity
@@ -43,8 +44,8 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
     """
     from ddpdoctor.stuck.examine import examine, find, waiting_launcher
 
-    if report is not None and not Path(report).absolute().parent.is_dir():
-        raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
+    if report is not None:
+        require_writable("--report", Path(report))
     if names and not all(each.isdigit() for each in names):
         show(read(names), 0.0, form, report, verbose=verbose)
     pids = [int(each) for each in names]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.cluster.wire.client import REFUSED
+
 if TYPE_CHECKING:
     from ddpdoctor.cluster.host import Host
     from ddpdoctor.cluster.matrix import Link
@@ -33,7 +35,8 @@ class Joint:
 class Cluster:
     """The hosts that met, the one where this is read first; ``expected`` is how many should have.
 
-    ``met`` tells whether there was a meeting; where there was none, ``tries`` are the last to reach the master.
+    ``met`` tells whether there was a meeting; where there was none, ``tries`` are the last to reach the master. A first
+    host that does not own the master's address tries it as well, before it becomes the master.
     ``skews`` are the seconds by which each host's clock is ahead of the first one's. ``strangers`` came to the master's
     port with another token, or with no token at all.
     ``sees`` are the hosts, each with one whose file it found in the folder that trainings are saved to.
@@ -53,6 +56,16 @@ class Cluster:
     waited: float = 0.0
     announced: int = 0
     late: tuple[Host, ...] = ()
+
+    @property
+    def translated(self) -> tuple[str, ...]:
+        """The addresses of no interface at which all hosts came to this one, and which lead this one to itself."""
+        if not self.met or len(self.hosts) < self.expected:
+            return ()
+        told = {(each.master_at, each.port) for each in self.hosts}
+        own = {(each.address, each.port) for each in self.tries if each.ended == REFUSED}
+        ((at, port),) = told if len(told) == 1 else (("", 0),)
+        return tuple(each for each in at.split() if (each, port) in own)
 
     @property
     def absent(self) -> tuple[int, ...]:

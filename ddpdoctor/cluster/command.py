@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor.cluster.launch import DEFAULT_PORT, Launch
-from ddpdoctor.source.launching import launchers
+from ddpdoctor.source.launching.launcher_options import ACCELERATE, FLAGS as KNOWN, LAUNCH
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 C10D_PORT = 29400
 STATIC = "static"
-FLAGS = frozenset(" ".join(launchers.FLAGS[each] for each in (launchers.LAUNCH, launchers.ACCELERATE)).split())
+FLAGS = frozenset(" ".join(KNOWN[each] for each in (LAUNCH, ACCELERATE)).split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,16 +58,21 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The host's name, what it resolves to, the interfaces and the ports in use."""
+    """The host's name, what it resolves to, the interfaces and the ports in use.
+
+    ``translated`` are addresses of no interface which lead here all the same, as was seen: by a NAT, a load balancer.
+    """
 
     hostname: str
     own: Resolution
     interfaces: tuple[Interface, ...]
     listeners: tuple[Listener, ...]
+    translated: tuple[str, ...] = ()
 
     def owns(self, address: str) -> bool:
         """Whether an address is one of this host."""
-        return is_loopback(address) or any(address in interface.addresses for interface in self.interfaces)
+        there = any(address in interface.addresses for interface in self.interfaces)
+        return there or is_loopback(address) or address in self.translated
 
     def resolve(self, name: str) -> Resolution:
         """Look a name up, for at most PATIENCE seconds."""

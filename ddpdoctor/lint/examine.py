@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
+from ddpdoctor.lint.around import Around
 from ddpdoctor.lint.edits import as_diff, is_offered
-from ddpdoctor.source.abroad import link, tree_of
+from ddpdoctor.source.abroad import link
 from ddpdoctor.source.launching.from_python import commands_of
 from ddpdoctor.source.script import Script
-from ddpdoctor.source.starting import needed, starts_ranks
+from ddpdoctor.source.text.steps import STEPS, TooManyStepsError
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Finding
     from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.project import Project
-    from ddpdoctor.source.text.tree import Tree
 
     Source = Script | LaunchScript
 
@@ -41,66 +40,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What all checks found in a file, by place, and which of them crashed over it, with the reason."""
+    """What all checks found in a file, by place, which of them crashed over it, and what they asked of other files."""
 
     found: tuple[Found, ...] = ()
     crashes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """A project, seen from one of its files."""
-
-    project: Project
-    path: str
-
-    def says(self, word: str) -> bool:
-        """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
-        return self.project.says(self.path, word)
-
-    def is_imported(self) -> bool:
-        """Whether another file of those that are looked at imports the file."""
-        return bool(self.project.importers.get(self.path))
-
-    def others_say(self, word: str) -> bool:
-        """Whether a regular expression occurs in reach of the file, in another one."""
-        return self.project.others_say(self.path, word)
-
-    def mentions(self, word: str) -> bool:
-        """Whether a word stands in a Python file of those that are looked at, or beside the file."""
-        return self.project.mentions(self.path, word)
-
-    def in_launches(self, word: str) -> bool:
-        """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
-        return self.project.in_launches(self.path, word)
-
-    def launches_beside(self) -> list[str]:
-        """Return the texts of the shell scripts in the folder of the file."""
-        return self.project.launches_beside(self.path)
-
-    def beside(self, name: str) -> str | None:
-        """Return the text of a file that a launch script names; None where there is none at that place."""
-        return self.project.beside(self.path, name)
-
-    def spawns(self, name: str) -> bool:
-        """Whether a script that a launch script names starts ranks itself on every way, and reads no rank."""
-        return starts_ranks(self.beside(name) or "")
-
-    def needed(self, name: str) -> str:
-        """Return the variable of a launcher that a script which a launch script names fails without, in each run."""
-        return needed(self.beside(name) or "")
-
-    def trees(self, word: str) -> Iterator[tuple[str, Tree]]:
-        """Yield the Python files in reach of the file, itself left out, that a regular expression occurs in."""
-        for other in sorted(self.project.reach(self.path) - {self.path}):
-            if other.endswith(".py") and re.search(word, self.project.text(other)):
-                tree = tree_of(self.project, other)
-                if tree is not None:
-                    yield other, tree
-
-    def unknown(self) -> set[str]:
-        """Return the names of imports, in reach, that lead to code which is not known here."""
-        return self.project.unknown(self.path)
+    asked: tuple[tuple[str, str, str], ...] = ()
 
 
 DEEPEST = 150
@@ -123,7 +67,11 @@ def _link(script: Script, project: Project) -> None:
 
 
 def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked:
-    """Ask all checks that have a facet for it; of a test, none."""
+    """Ask all checks that have a facet for it; of a test, none.
+
+    Raises:
+        TooManyStepsError: what is asked of it would take too long.
+    """
     if isinstance(script, Script):
         if script.is_test:
             return Looked()
@@ -141,9 +89,12 @@ def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked
                 found += [
                     Found(check, _with_diff(each, script)) for each in said.findings if not _never_runs(each, script)
                 ]
+                if STEPS.is_over:
+                    raise TooManyStepsError
                 if said.crash:
                     crashes.append(f"{script.path}: {check.code} {check.slug} crashed: {said.crash}")
-    return Looked(tuple(sorted(_once(found), key=_where)), tuple(crashes))
+    asked = tuple((*question, answer) for question, answer in around.asked.items())
+    return Looked(tuple(sorted(_once(found), key=_where)), tuple(crashes), asked)
 
 
 def _faces(script: Source) -> Iterator[Source]:

@@ -6,19 +6,20 @@ import contextlib
 import gc
 import json
 import os
-import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.lint.around import Around
 from ddpdoctor.lint.cache import digest
-from ddpdoctor.lint.comments import Ignore, ignores
-from ddpdoctor.lint.examine import Found, examine, is_too_deep
+from ddpdoctor.lint.examine import examine, is_too_deep
+from ddpdoctor.lint.kept import in_cell, kept_of
 from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
 from ddpdoctor.lint.reading import PYTHON, CannotReadError, concerns_us, kind, read, source
 from ddpdoctor.source.script import Script
+from ddpdoctor.source.text.steps import MOST, STEPS, TooManyStepsError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.cache import Cache
-    from ddpdoctor.lint.examine import Source
     from ddpdoctor.source.project import Project
-    from ddpdoctor.source.text.notebook import Cells
 
 SHARE = 16  # files that a process is given at once
 NO_TEXT = "cannot be read: it is no text"
@@ -54,27 +53,19 @@ def look(name: str, data: bytes, work: Work) -> Outcome:
         return Outcome()
     if isinstance(parsed, Script) and is_too_deep(parsed):
         return Outcome(faults=(f"{name}: cannot look at it, because it is nested too deeply",))
-    looked = examine(work.checks, parsed, work.project)
-    kept, useless = _kept(parsed, looked.found)
+    STEPS.begin()
+    try:
+        looked = examine(work.checks, parsed, work.project)
+    except TooManyStepsError:
+        return Outcome(faults=(f"{name}: not read, because its names hang together in more than {MOST:,} ways",))
+    finally:
+        STEPS.begin(float("inf"))
+    kept, useless = kept_of(parsed, looked.found)
     told = tuple((line, f"{name}:{line}: {text}", names) for line, text, names in useless)
     if isinstance(parsed, Script) and parsed.cells is not None:
-        kept = [_in_cell(each, parsed.cells) for each in kept]
+        kept = [in_cell(each, parsed.cells) for each in kept]
         told = ()
-    return Outcome(True, tuple(kept), (), told, looked.crashes)  # noqa: FBT003 - as the fields stand
-
-
-def _in_cell(found: Found, cells: Cells) -> Found:
-    """Return a finding with its place in a notebook, as people count: the cell, and the line within it."""
-    finding = found.finding
-    number, line = cells.at(finding.place.line or 1)
-    evidence = tuple(replace(each, source=_cell(each.source, cells)) for each in finding.evidence)
-    place = replace(finding.place, file=f"{finding.place.file}:cell {number}", line=line)
-    return Found(found.check, replace(finding, place=place, evidence=evidence, fix=replace(finding.fix, edits=())))
-
-
-def _cell(source: str, cells: Cells) -> str:
-    match = re.fullmatch(r"line (\d+)", source)
-    return "cell {}, line {}".format(*cells.at(int(match[1]))) if match else source
+    return Outcome(True, tuple(kept), (), told, looked.crashes, looked.asked)  # noqa: FBT003 - as the fields stand
 
 
 Told = Callable[[int, int], object]
@@ -90,13 +81,15 @@ def examine_all(names: list[str], work: Work, cache: Cache | None, told: Told, *
         told(len(outcomes), len(names))
         keys |= {name: _key(name, work) for name in work.texts} if cache is not None else {}
         for name, key in keys.items():
-            if cache is not None and key and (plain := cache.get(key)) is not None:
-                outcomes[name] = from_plain(plain, {each.code: each for each in work.checks})
+            if cache is not None and (plain := cache.get(key)) is not None:
+                known = from_plain(plain, {each.code: each for each in work.checks})
+                if Around(work.project, os.path.normpath(name)).still(known.asked):
+                    outcomes[name] = known
         waiting = [name for name in work.texts if name not in outcomes]
         for name, outcome in _looked(waiting, work, several=several):
             outcomes[name] = outcome
             told(len(outcomes), len(names))
-            if cache is not None and keys[name]:
+            if cache is not None:
                 cache.put(keys[name], as_plain(outcome))
     return [outcomes[name] for name in names if name in outcomes]
 
@@ -130,9 +123,7 @@ def _remember(name: str, content: str, project: Project, cache: Cache) -> None:
 
 
 def _key(name: str, work: Work) -> str:
-    """Return what the outcome of a file hangs on; empty where that is more than can be told."""
-    if (kind(name) or PYTHON) != PYTHON:
-        return ""  # a launch script asks for files by names
+    """Return what the outcome of a file hangs on, but for what is asked of files that it does not reach."""
     path = os.path.normpath(name)
     reach = sorted(work.project.reach(path) - {path})
     texts = [each.encode() + b"\0" + work.project.digest(each).encode() for each in reach]
@@ -204,25 +195,3 @@ def _one_by_one(names: Iterable[str], work: Work) -> Iterator[tuple[str, Outcome
     finally:
         if was_on:
             gc.enable()
-
-
-def _kept(parsed: Source, found: Iterable[Found]) -> tuple[list[Found], list[tuple[int, str, frozenset[str]]]]:
-    """Return the findings that no comment is about, and the comments of our own that are about none."""
-    comments = ignores(parsed.text, is_python=isinstance(parsed, Script))
-    used = set()
-    kept = []
-    for each in found:
-        quiet = [
-            c for c in comments if c.line == each.finding.place.line and c.covers(each.check.code, each.check.slug)
-        ]
-        used.update(quiet)
-        if not quiet:
-            kept.append(each)
-    return kept, list(_useless(set(comments) - used))
-
-
-def _useless(comments: Iterable[Ignore]) -> Iterator[tuple[int, str, frozenset[str]]]:
-    for each in sorted(comments, key=lambda comment: comment.line):
-        if each.is_own:
-            what = ", ".join(sorted(each.names)) or "anything"
-            yield each.line, f"this comment ignores {what}, and there is nothing to ignore on its line", each.names

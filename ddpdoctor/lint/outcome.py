@@ -19,6 +19,7 @@ class Outcome:
     """What was found in a file, before the user's choice of findings.
 
     ``useless`` are the comments that ignore nothing: their line, what is said of them, and the checks that they name.
+    ``asked`` is what was asked of files that this one does not reach, with a digest of each answer: see ``Around``.
     """
 
     is_parsed: bool = False
@@ -26,6 +27,7 @@ class Outcome:
     faults: tuple[str, ...] = ()
     useless: tuple[tuple[int, str, frozenset[str]], ...] = ()
     crashes: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str, str], ...] = ()
 
 
 def as_plain(outcome: Outcome) -> dict[str, Any]:
@@ -36,6 +38,7 @@ def as_plain(outcome: Outcome) -> dict[str, Any]:
         "faults": list(outcome.faults),
         "useless": [[line, text, sorted(names)] for line, text, names in outcome.useless],
         "crashes": list(outcome.crashes),
+        "asked": [list(each) for each in outcome.asked],
     }
 
 
@@ -51,6 +54,7 @@ def from_plain(plain: Mapping[str, Any], checks: Mapping[str, Check]) -> Outcome
         tuple(plain["faults"]),
         tuple((line, text, frozenset(names)) for line, text, names in plain["useless"]),
         tuple(plain["crashes"]),
+        tuple((question, about, answer) for question, about, answer in plain["asked"]),
     )
 
 

@@ -9,7 +9,8 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.launching.launch_script import DOCKERFILE, EDITOR, MAKEFILE, SHELL, YAML, LaunchScript
+from ddpdoctor.source.launching.launch_script import LaunchScript
+from ddpdoctor.source.launching.script_variables import DOCKERFILE, EDITOR, MAKEFILE, SHELL, YAML
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.notebook import read_notebook
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import LogPattern, Role
+from ddpdoctor.logs.handled_errors import is_quoted
+from ddpdoctor.logs.records import Kind
 
 if TYPE_CHECKING:
     import re
@@ -92,7 +94,7 @@ def candidates(kept: MatchedLog, patterns: Iterable[Declared], crashes: list[str
         for position in positions:
             record = kept.log.records[position]
             match = each.log_pattern.pattern.search(record.text)
-            if match is None:
+            if match is None or (record.kind is Kind.LINE and is_quoted(record.text, match.start())):
                 continue
             offers = {"record": record, "match": match, "log": kept.log}
             said = evaluate(check, check.facets[each.number], offers.__getitem__)

@@ -9,6 +9,7 @@ from ddpdoctor.facets import Role
 from ddpdoctor.findings import Severity
 from ddpdoctor.logs.answer import Answer, Confidence, Named
 from ddpdoctor.logs.candidates import examined, unexamined
+from ddpdoctor.logs.handled_errors import was_caught
 from ddpdoctor.logs.plain_errors import explained, plain_and_others
 from ddpdoctor.logs.strangers import Stranger, ranks_of, stranger
 
@@ -89,8 +90,11 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     """Find the first cause among the suspects, and tell it from what followed."""
     plain, suspects = plain_and_others(candidates)
     ordered = ranked(suspects)
+    calm = all(was_caught(kept, each.record, each.match.start()) for each in _failures(ordered))
+    unknown = found = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS], calm=calm)
+    if found is None and calm:
+        ordered = [(place, each) for place, each in ordered if place in {Tier.WARNING, Tier.HARMLESS}]
     named = _gathered(kept, ordered)
-    unknown = found = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS])
     if found is not None and ordered and not _comes_first(found, ordered[0]):
         unknown = None
     is_beside = found is not unknown and _only_waits(ordered[0][1])
@@ -114,6 +118,11 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
         lines=sum(kept.lengths.values()),
         faults=faults,
     )
+
+
+def _failures(ordered: Iterable[Placed]) -> list[Candidate]:
+    """Return the suspects of which each ends a training: no warnings, nothing harmless."""
+    return [each for place, each in ordered if place not in {Tier.WARNING, Tier.HARMLESS}]
 
 
 def _comes_first(unknown: Stranger, best: tuple[Tier, Candidate]) -> bool:

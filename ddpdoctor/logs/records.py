@@ -108,6 +108,12 @@ class Record:
             where if self.rank is None or not self.line else f"{where}, rank {self.rank}",
         )
 
+    @property
+    def said_at(self) -> int:
+        """The number of the line that names the exception, above what else its message says; of a line, its own."""
+        number = self._raised(self.text.splitlines() or [""]) if self.error else 0
+        return self.numbers[number] if number < len(self.numbers) else self.line + number
+
     def _raised(self, lines: list[str]) -> int:
         """Find the last line that names the exception, before its notes and what else its message says."""
         names = re.compile(rf"[\s|]*{re.escape(self.error)}(?::|$)")

@@ -41,8 +41,11 @@ class Stranger:
     is_awaited: bool
 
 
-def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None:
-    """Return the first exception that no log pattern matches; not one that the training survived."""
+def stranger(kept: MatchedLog, suspects: Sequence[Candidate], *, calm: bool = False) -> Stranger | None:
+    """Return the first exception that no log pattern matches; not one that the training survived.
+
+    ``calm``: the training survived all suspects, too.
+    """
     known = {each.position for each in suspects}
     for pattern in {each.log_pattern.pattern for each in suspects}:
         known |= unexamined(kept, pattern)
@@ -54,7 +57,7 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
     ]
     if not records:
         return _before_a_wait(kept, suspects)
-    ended = known or len(records) < len(errors)
+    ended = (known and not calm) or any(pair[0] not in known for pair in errors if pair not in records)
     records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
     awaited = _awaited(kept, records, suspects)
     position, first = _first_in_summary(records) or (awaited or records)[0]

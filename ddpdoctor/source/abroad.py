@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.heirs import passes_on
+from ddpdoctor.source.joining import JOINS, asked, called, makes_group, run_by
 from ddpdoctor.source.libraries import NOT_OURS
-from ddpdoctor.source.reach.bound import OPTIONS, definition as named, values
-from ddpdoctor.source.reach.sites import SPAWN
+from ddpdoctor.source.reach.bound import OPTIONS
+from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import Tree
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from ddpdoctor.source.project import Project
     from ddpdoctor.source.text.tree import Defined
-
-DEPTH = 4  # modules that only pass a name on
 
 
 def definition(project: Project, path: str, name: str, depth: int = DEPTH) -> tuple[Tree, Defined] | None:
@@ -116,13 +115,6 @@ def stored(project: Project, path: str, name: str) -> list[tuple[Tree, ast.expr]
     return project.stored[path, name]
 
 
-JOINS = re.compile(
-    r"\b(?:init_process_group|DistributedDataParallel)\b|\b(?:spawn|start_processes)\s*\(|import[^\n]*\bspawn\b"
-    r"|\bAccelerator\("
-)
-"""What a training of several ranks says; `set_start_method("spawn")` is about the workers of a loader."""
-
-
 HEIRS = 2  # classes that inherit from each other
 
 
@@ -160,16 +152,16 @@ def _callers(
     if home is not None and isinstance(owner := home.parents.get(function), ast.ClassDef):
         return _of_method(project, path, owner, function.name, of_trainings=of_trainings)
     found = []
-    for other in sorted(_importers(project, path, function.name)):
+    for other in sorted(takers(project, path, function.name)):
         if trains(project, other) != of_trainings:
             continue
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
-            name = (resolve(tree, _called(tree, call)) or "") if tree is not None else ""
+            name = (resolve(tree, called(tree, call)) or "") if tree is not None else ""
             if tree is not None and name.endswith(function.name):
                 there = definition(project, other, name)
                 is_it = there is not None and there[1] is function
-                found += [(tree, call)] if is_it or (name == function.name and _takes_all(project, other, path)) else []
+                found += [(tree, call)] if is_it or (name == function.name and takes_all(project, other, path)) else []
     return found
 
 
@@ -186,42 +178,24 @@ def _joins_by_helper(project: Project, path: str) -> bool:
     called = {name for call in tree.of(ast.Call) if (name := resolve(tree, call.func))} if tree is not None else set()
     for name in sorted(each for each in called if "." in each and not each.startswith("torch.")):
         found = definition(project, path, name)
-        function = _run_by(*found) if found is not None else None
-        if found is not None and function is not None and _makes_group(found[0], function, LEVELS):
+        function = run_by(*found) if found is not None else None
+        if found is not None and function is not None and makes_group(found[0], function):
             return True
     return False
-
-
-def _run_by(tree: Tree, called: Defined) -> ast.FunctionDef | None:
-    """Return the function that a call of something runs: of a class, its ``__init__``."""
-    if isinstance(called, ast.FunctionDef):
-        return called
-    made = [each.node for each in tree.bindings.get(called, {}).get("__init__", [])]
-    return made[0] if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
-
-
-STAR = re.compile(r"^from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
-
-
-def _takes_all(project: Project, path: str, other: str) -> bool:
-    """Whether a file imports all names of another (``from trainer import *``), and of no other file of the project."""
-    taken = [project.files(path, each) for each in STAR.findall(project.text(path))]
-    ours = [each for each in taken if each]
-    return len(ours) == 1 and ours[0] == {other}
 
 
 def _of_method(  # noqa: PLR0913 - what is asked of the heirs as well
     project: Project, path: str, owner: ast.ClassDef, method: str, levels: int = HEIRS, *, of_trainings: bool = True
 ) -> list[tuple[Tree, ast.Call]]:
     found = []
-    for other in sorted(_importers(project, path, owner.name)):
+    for other in sorted(takers(project, path, owner.name)):
         tree = tree_of(project, other) if trains(project, other) == of_trainings else None
         for call in tree.of(ast.Call) if tree is not None else ():
             name = (resolve(tree, call.func) or "") if tree is not None else ""
             if tree is None or not name.endswith(owner.name) or (there := definition(project, other, name)) is None:
                 continue
             if there[1] is owner:
-                found += [(tree, each) for each in ([call] if method == "__init__" else _asked(tree, call, method))]
+                found += [(tree, each) for each in ([call] if method == "__init__" else asked(tree, call, method))]
     for other, heir in _heirs(project, path, owner, method) if levels else ():
         found += _of_method(project, other, heir, method, levels - 1, of_trainings=of_trainings)
     return found
@@ -229,7 +203,7 @@ def _of_method(  # noqa: PLR0913 - what is asked of the heirs as well
 
 def _heirs(project: Project, path: str, owner: ast.ClassDef, method: str) -> Iterator[tuple[str, ast.ClassDef]]:
     """Yield the classes of other files in whose objects this method of a class runs, and their files."""
-    for other in sorted(_importers(project, path, owner.name)):
+    for other in sorted(takers(project, path, owner.name)):
         tree = tree_of(project, other)
         for heir in tree.of(ast.ClassDef) if tree is not None else ():
             names = [resolve(tree, each) or "" for each in heir.bases] if tree is not None else []
@@ -237,54 +211,3 @@ def _heirs(project: Project, path: str, owner: ast.ClassDef, method: str) -> Ite
             is_one = any(each is not None and each[1] is owner for each in found)
             if tree is not None and is_one and passes_on(tree, heir, method):
                 yield other, heir
-
-
-def _asked(tree: Tree, made: ast.Call, method: str) -> list[ast.Call]:
-    """Return the calls of a method of what a call makes: at once, or by the variable that holds nothing else."""
-    found = []
-    for node in tree.members.get(method, ()):
-        call = tree.parents[node]
-        held = node.value
-        if isinstance(held, ast.Name | ast.Attribute):
-            bindings = values(tree, held)
-            held = bindings[0].value or held if len(bindings) == 1 else held
-        if held is made and isinstance(call, ast.Call) and call.func is node:
-            found.append(call)
-    return found
-
-
-LEVELS = 2  # helpers that call each other before the group is made
-
-
-def _makes_group(tree: Tree, function: ast.AST, levels: int) -> bool:
-    """Whether a function makes the process group, itself or through others of the project."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call):
-            if resolve(tree, node.func) == "torch.distributed.init_process_group":
-                return True
-            there = named(tree, node.func) if levels else None
-            if there is not None and there[1] is not function and _makes_group(*there, levels - 1):
-                return True
-    return False
-
-
-def _called(tree: Tree, call: ast.Call) -> ast.expr:
-    return call.args[0] if call.args and resolve(tree, call.func) in SPAWN else call.func
-
-
-def _passes_all_on(project: Project, path: str) -> bool:
-    """Whether a file is that of a package which passes on all names of its modules."""
-    return path.endswith("__init__.py") and STAR.search(project.text(path)) is not None
-
-
-def _importers(project: Project, path: str, name: str) -> frozenset[str]:
-    """Return the files that can take a name from a file: those that import it, also by way of packages."""
-    if (path, name) not in project.takers:
-        found: set[str] = set()
-        waiting = [path]
-        for _ in range(DEPTH):
-            new = {other for each in waiting for other in project.importers.get(each, ())} - found
-            found |= {each for each in new if name in project.words(each) or _passes_all_on(project, each)}
-            waiting = [each for each in new & found if each.endswith("__init__.py")]
-        project.takers[path, name] = frozenset(found)
-    return project.takers[path, name]

@@ -24,7 +24,7 @@ from ddpdoctor.stuck.ranks.processes import identities
 from ddpdoctor.stuck.ranks.unreaped import ended_ranks
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
 from ddpdoctor.stuck.waits.kept import of_database, of_polled_lock, of_threads
-from ddpdoctor.stuck.waits.polled import of_poll
+from ddpdoctor.stuck.waits.polled import of_poll, only_asks
 from ddpdoctor.stuck.waits.pools import of_pool
 from ddpdoctor.stuck.waits.stopped import of_stopped
 from ddpdoctor.stuck.waits.workers import started_by, workers
@@ -85,7 +85,7 @@ def _kept(position: Position, seen: Seen, waiting: list[int], beside: list[Stack
         lock = of_database(position.pid, others)
     if lock is None:
         lock = of_poll(seen, beside, all_wait=bool(beside) and len(others) == len(beside))
-    if lock is None and waits_for_build(seen.stack.frames):
+    if lock is None and (waits_for_build(seen.stack.frames) or only_asks(seen)):
         return replace(position, doing=Doing.ASKING)
     return replace(position, doing=Doing.STANDING, awaited=lock) if lock else position
 
@@ -98,6 +98,8 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     stands = doing in {Doing.STANDING, Doing.ASKING}
     keeps = thaw or (_awaited(rank, seen) if stands else _disk(rank, seen) if doing is Doing.WORKING else None)
     pool = of_pool(rank.pid, seen.stack) if doing is Doing.STANDING and not thaw else None
+    if doing is Doing.WORKING and keeps is not None and keeps.process:
+        doing = Doing.STANDING  # who has just started a process waits for that as if for a disk: vfork(2)
     family = started_by(keeps.process) if keeps and keeps.process in started_by(rank.pid)[1:] else ()
     if any(seen.ran(each) or sleeps(each) for each in family):
         doing = Doing.ASKING  # it waits for the end of one that gets on, or asks
@@ -172,7 +174,7 @@ def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
     """Decide what a rank does; one that joins asks the store all the time, one that waits for its GPU computes."""
     if seen.gone or seen.stopped:
         return Doing.DIED if seen.gone else Doing.STOPPED
-    if seen.state == psutil.STATUS_DISK_SLEEP and (seen.rested or 0.0) > BLOCKED and not seen.moves:
+    if seen.is_traced or (seen.state == psutil.STATUS_DISK_SLEEP and (seen.rested or 0.0) > BLOCKED and not seen.moves):
         return Doing.STANDING
     if operation and (operation == JOINING or "nccl" in backends):
         return Doing.WORKING if seen.moves else Doing.WAITING

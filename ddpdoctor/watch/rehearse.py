@@ -20,6 +20,7 @@ from ddpdoctor.findings import Rehearsed, Result
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
+from ddpdoctor.watch.command_output import said_by
 from ddpdoctor.watch.events import EpochEnded, Joined, Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.rehearsal.file_journal import undo
@@ -174,8 +175,7 @@ def _fault(done: Rehearsed, monitor: Monitor, status: int | None, output: Path) 
     ``status`` is the exit status of the command; None where it had to be ended.
     """
     if status and not monitor.found:
-        lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        said = monitor.first_failure() or (lines[-1].strip() if lines else "it printed nothing")
+        said = monitor.first_failure() or said_by(output.read_text(encoding="utf-8", errors="replace").splitlines())
         return f"the rehearsal of {done.command} ended with status {status}: {said}"
     if monitor.hung and not monitor.found:
         return f"the rehearsal of {done.command} hung after {done.steps} steps: each rank waited for another"

@@ -31,6 +31,8 @@ BY = "ddpdoctor: "
 """Says who speaks, between the lines of a training."""
 WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
 """The exit statuses of commands that failed of nothing: somebody ended them."""
+KILLED = 128 + signal.SIGKILL
+
 NO_RANK = "No process of this command was seen to join a process group, so no rank was watched."
 NOT_LOADED = (
     "(Python with -I, -E or -S, or in a container, does not load the watch: ddpdoctor.install() in the script does.)"
@@ -97,8 +99,18 @@ def _verdict(monitor: Monitor, status: int) -> str:
         return verdict(report)
     if status in WELL:
         return f"The command was ended after an error that no check knows: {failed}."
+    if status == KILLED and not failed:
+        return f"The command was ended by SIGKILL, by somebody or by the kernel for want of memory{_going_on(monitor)}."
     of = f", of an error that no check knows: {failed}." if failed else ", and no check says of what."
     return f"The command failed with status {status}{of}"
+
+
+def _going_on(monitor: Monitor) -> str:
+    """Return which ranks a launcher has left behind that could not end them."""
+    left = [each for each in monitor.ranks if each.rank >= 0 and each.alive]
+    ranks = ", ".join(f"rank {each.rank}" for each in left)
+    pids = " ".join(str(each.reader.pid) for each in left)
+    return f"; without it {ranks} still {'runs' if len(left) == 1 else 'run'}: kill {pids}" if left else ""
 
 
 def measured(monitor: Monitor) -> dict[str, dict[str, Any]]:

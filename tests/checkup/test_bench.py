@@ -240,6 +240,7 @@ def test_a_model_that_does_not_train_under_ddp_is_said_to(jobs: Jobs, script: Sc
         (("--model", "nowhere.py:build"), "nowhere.py"),
         (("--nproc", "1"), "--nproc"),
         (("--output", "/nowhere/x.json"), "there is no folder /nowhere"),
+        (("--output", "/proc/x.json"), "no file can be made in /proc"),
         (("--backend", "nccl", "--nproc", "64"), "need 64 GPUs"),
     ],
 )

@@ -22,6 +22,7 @@ from hypothesis import example, given, strategies as st
 from ddpdoctor.checks.rendezvous.numbers import hosts_missing, node_rank_taken_twice, world_sizes_differ
 from ddpdoctor.cli.checkup.hosts import Session, launch_of_several, summary
 from ddpdoctor.cli.checkup.opening import Opening
+from ddpdoctor.cli.screen.show import Show
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of, told as told_by
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
@@ -37,7 +38,7 @@ from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
-from ddpdoctor.findings import Hosts, Result, Status, Table
+from ddpdoctor.findings import Hosts, Report, Result, Severity, Status, Table
 from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.jobs.pool import Jobs
@@ -474,6 +475,22 @@ def test_a_report_that_is_none_ends_no_other(data: object) -> None:
     assert [each.place.host for each in found.findings] == ["c"]
     assert len(broken) == 1
     assert broken[0].startswith(hosts[1].place)
+
+
+def test_a_check_that_lost_the_one_that_reports_is_not_whole() -> None:
+    """It has compared nothing and knows of its own links alone, so that it must not say that all is well."""
+    launch, shown = Launch(master="10.0.0.1"), Show("text", os.devnull, Severity.WARNING, verbose=False, quiet=True)
+    opening = Opening(launch, (), 0.0, lambda: Jobs(2, {}, 0.0), joint=False)
+    passed = Report((Result("DDP301", "hostname-loopback", "network", "", Status.PASSED),), (), 1.0)
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with Client(ours, *seals(b"token", b"1" * 32, b"2" * 32), 0.0) as client:
+        meeting = Meeting(Cluster((Host("a"), Host("b")), 2), 1, None, client)
+        told = Session(meeting, launch, this_host(), opening).end(passed, shown, 0.0)
+
+    assert told is not None
+    assert "10.0.0.1: the check that reports for all hosts has ended" in told.faults[0]
+    assert told.exit_status(Severity.WARNING) == 2
 
 
 @pytest.mark.parametrize("there", [(True, True), (True, False), (False, True)])

@@ -207,6 +207,32 @@ def test_a_healthy_cluster_is_told_good(fresh: Hosts) -> None:
     assert not report["counts"]["warning"]
 
 
+def to_the_first(address: str) -> str:
+    """Return a script by which a host translates this address to that of the first host."""
+    chain = "nft 'add chain ip n o { type nat hook output priority -100; }'"
+    route = f"ip route replace {address} dev lo; "
+    return f"{route}nft add table ip n; {chain}; nft add rule ip n o ip daddr {address} dnat to 10.77.0.1"
+
+
+def test_a_master_behind_a_nat_is_no_fault(fresh: Hosts) -> None:
+    """No interface has its address, and it leads all hosts to the first one, that one included: told good.
+
+    Where it does not lead the first host to itself, that is told, as rank 0 comes to the store by the same address.
+    """
+    only = ("--only", "master-addr-of-other-host,hosts-missing,link-broken", "--skip", "DDP314")
+    each = {host: {"MASTER_ADDR": "10.77.0.100"} for host in range(3)}
+    for host in (1, 2):
+        fresh.on(host, to_the_first("10.77.0.100"))
+    apart = fresh.check(*only, each=each)
+    fresh.on(0, to_the_first("10.77.0.100"))
+    done = fresh.check(*only, each=each)
+
+    assert "3 of 3 hosts met" in apart[0].out, apart[0].said
+    assert "DDP356" in first_line(apart[0])
+    assert [one.status for one in done] == [0, 0, 0], done[0].said
+    assert "3 of 3 hosts met" in done[0].out
+
+
 def test_the_logs_of_hosts_that_did_not_meet_are_put_together(fresh: Hosts, tmp_path: Path) -> None:
     """Ports far from each other: each host prints a line, and explain compares them."""
     done = fresh.check(*WITHOUT_JOBS, "--wait", "2", each={1: {"MASTER_PORT": "31001"}, 2: {"MASTER_PORT": "31001"}})

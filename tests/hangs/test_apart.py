@@ -134,6 +134,40 @@ def test_a_call_that_one_rank_left_out_is_told_as_that(
     assert ("not len(values) == 0" in seen) is (function == "validate")
 
 
+CONTINUES = """\
+def train():
+    for i in range(steps):
+        batch = rows[i]
+        if {test}:
+            continue
+        loss = model(batch)
+        if i % 10 == 9:
+            dist.all_reduce(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [("batch.isnan().any()", "`continue` at line 5, under `if batch.isnan().any()`"), ("i < 3", "has left that out")],
+)
+def test_a_continue_can_leave_a_forward_out(script: Script, test: str, said: str) -> None:
+    """Before both lines; then nobody need have left the call out. A test of the loop's number is alike on all ranks."""
+    path = script(CONTINUES.format(test=test))
+    ours = call("[1]", 5, site=Site(path, 8, "train"))
+    lost = Failed(pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=Site(path, 6, "train"))
+    ranks = (
+        Progress(rank=0, forwards=9, recent=(ours,)),
+        Progress(rank=1, forwards=10, recent=(call("[1]", 4),)),
+    )
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks)
+    found = Training()
+    for rank in (0, 1):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+    [told] = [each.finding for each in Dispatcher(CHECKS).see_of(found, event) if each.check.slug == "ranks-diverge"]
+
+    assert said in told.message
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [

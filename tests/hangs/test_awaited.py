@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +24,11 @@ from ddpdoctor.host.process.system_calls import sleeps
 from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.host.process.waits.files import locked_files
 from ddpdoctor.host.stack import Frame
+from ddpdoctor.stuck import positions
+from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.waits.kept import of_fork
+from ddpdoctor.watch.events import Doing
 
 if TYPE_CHECKING:
     from ddpdoctor.host.process.waits.wait import Awaited
@@ -261,6 +267,14 @@ def test_a_lock_of_processes_is_no_lock_of_threads(waiting: Waiting) -> None:
     assert found.what == "a lock or a queue that it shares with other processes"
 
 
+def test_a_lock_that_the_process_has_itself(waiting: Waiting, tmp_path: Path) -> None:
+    """By another open file: flock keeps the same process off, too."""
+    code = "files = [open(sys.argv[1], 'a') for _ in range(2)]; [fcntl.flock(each, fcntl.LOCK_EX) for each in files]"
+    found = waiting.seen(code, str(tmp_path / "x.lock"), words=f"the lock of {tmp_path / 'x.lock'}")
+
+    assert "which this process has itself" in found.what
+
+
 def test_the_files_that_a_process_has_locked(tmp_path: Path) -> None:
     """Those of others are none."""
     with (tmp_path / "x.lock").open("w") as file:
@@ -268,6 +282,45 @@ def test_the_files_that_a_process_has_locked(tmp_path: Path) -> None:
         assert str(tmp_path / "x.lock") in locked_files(os.getpid())
         assert str(tmp_path / "x.lock") not in locked_files(os.getppid())
     assert str(tmp_path / "x.lock") not in locked_files(os.getpid())
+
+
+def test_a_process_that_has_not_begun(waiting: Waiting) -> None:
+    """It is started by vfork, as subprocess does, and comes to its program late."""
+    vfork = {"x86_64": "58", "aarch64": "220, 0x4011, 0, 0, 0, 0"}[platform.machine()]
+    code = f"import ctypes; c = ctypes.CDLL(None); c.syscall({vfork}) == 0 and (c.poll(0, 0, 30_000), c._exit(0))"
+    found = waiting.seen(code, words="to come to its program")
+
+    assert found.process in {each.pid for each in psutil.Process(waiting.started[-1].pid).children()}
+    os.kill(found.process, signal.SIGKILL)
+
+
+ATTACH, DETACH, ANY = 16, 17, 0x40000000  # of ptrace(2), and __WALL of waitpid(2)
+
+
+def test_a_debugger_from_outside(waiting: Waiting) -> None:
+    """It holds the process, whatever call that is in; once it has let go, the call is told again."""
+    pid = waiting.start("input()")
+    until(pid, "somebody to type")
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    if ptrace(ATTACH, pid, 0, 0):
+        pytest.skip(f"no process can be traced here: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, ANY)
+    held = awaited(pid)
+    ptrace(DETACH, pid, 0, 0)
+
+    assert held is not None
+    assert held.process == os.getpid()
+    assert "a debugger that has stopped it" in held.what
+    until(pid, "somebody to type")
+
+
+def test_a_rank_in_a_debugger_stands_where_it_is_held_all_the_time() -> None:
+    """One that a debugger looks at for a moment is as it was."""
+    held = Seen(7, 9.0, looks=[Stack(), Stack()], state=psutil.STATUS_TRACING_STOP, length=5.0)
+
+    assert positions._doing(held, "barrier", ("gloo",)) is Doing.STANDING
+    assert positions._doing(replace(held, rested=0.1), "barrier", ("gloo",)) is Doing.WAITING
+    assert positions._doing(replace(held, state=psutil.STATUS_SLEEPING), "barrier", ("gloo",)) is Doing.WAITING
 
 
 def test_a_debugger_is_told_by_its_frames() -> None:

@@ -111,6 +111,24 @@ def test_the_call_that_was_taken_for_another_one_is_named(script: str) -> None:
     assert "met the barrier of rank 1 at train.py:5" in message
 
 
+@pytest.mark.parametrize(
+    ("call", "named"), [("src=1 - rank", ["src, which is `1 - rank` there"]), ("src=0", []), ("group=pair", [])]
+)
+def test_a_root_that_is_no_number_is_named_among_the_causes(tmp_path: Path, call: str, named: list[str]) -> None:
+    """From outside nobody knows which rank each names; the line says that they need not name the same one."""
+    path = tmp_path / "train.py"
+    path.write_text(f"import torch.distributed as dist\ndist.broadcast(x, {call})\n", encoding="utf-8")
+    event = Stalled(
+        pid=0, time=2.0, ranks=(waits(str(path), 0, "broadcast", 2), waits(str(path), 1, "broadcast", 2)), world_size=2
+    )
+    (found,) = Dispatcher(CHECKS).see(event)
+
+    assert found.check.slug == "collective-timeout"
+    assert found.finding.ambiguity is not None
+    roots = [each for each in found.finding.ambiguity.causes if "different ranks" in each]
+    assert [each.removeprefix("the ranks name different ranks for ") for each in roots] == named
+
+
 @pytest.mark.parametrize("operation", ["recv", "Work.wait of recv"])
 def test_a_message_that_one_rank_alone_waits_for(script: str, operation: str) -> None:
     """One rank alone receives, as it is meant to: the other one has to send, and not to receive as well."""

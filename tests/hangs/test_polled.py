@@ -6,6 +6,7 @@ import concurrent.futures.thread
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from ddpdoctor.source.training.polls import flag_of, question, store_asked
 from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack, parse
 from ddpdoctor.stuck.waits import polled
+from ddpdoctor.watch.monitor.seen.activity import Activity
+from ddpdoctor.watch.monitor.seen.usage import Usage
 
 SOURCE = """
 def ready(): ...
@@ -131,6 +134,18 @@ def test_a_flag_that_nobody_is_left_to_set(script: str, monkeypatch: pytest.Monk
     assert polled.of_poll(moved, [], all_wait=False) is None
     monkeypatch.setattr(polled, "_has_handlers", lambda _: True)
     assert polled.of_poll(asking(script, FLAG), [], all_wait=False) is None
+
+
+def test_a_rank_that_only_asks_is_not_at_work(script: str) -> None:
+    """Whatever it waited for a core: on a busy host it does so after each sleep. One that is helped is at work."""
+    asks = asking(script, FILE)
+    assert polled.only_asks(asks)
+    assert not polled.only_asks(asking(script, FILE, alone=False))
+    assert not polled.only_asks(asking(script, PUMPS))
+    inside = Stack((Frame("/usr/lib/python3.11/posixpath.py", 4, "exists"), *asks.stack.frames), alone=True)
+    assert not polled.only_asks(replace(asks, looks=[inside, inside]))
+    helped = Usage(asks.pid, 0.0, helpers=frozenset({7}))
+    assert not polled.only_asks(replace(asks, activity=Activity(last=helped)))
 
 
 def test_a_key_that_no_rank_is_left_to_set(script: str) -> None:

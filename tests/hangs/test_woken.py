@@ -20,7 +20,9 @@ from ddpdoctor.stuck.looks import builds
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.waits import kept, pools
+from ddpdoctor.watch.monitor.seen.operation import inner_function
 
+IMPORTER = Frame("<frozen importlib._bootstrap>", 237, "_ModuleLock.acquire")
 OF_THREADS = Awaited("a lock, a queue or a thread of its own", thread=True)
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 FUTURES = str(Path(concurrent.futures.__file__).with_name("_base.py"))
@@ -220,3 +222,17 @@ def test_the_lock_of_a_build_that_nobody_holds(tmp_path: Path) -> None:
     assert builds.of_left_lock(str(tmp_path)) is None
     with (tmp_path / "lock").open("w"):
         assert builds.of_left_lock(str(tmp_path)) is None
+
+
+def test_an_import_that_waits_for_itself(tmp_path: Path) -> None:
+    """A module starts a thread and waits for it, and the thread imports the module."""
+    path = tmp_path / "plug.py"
+    path.write_text("def work():\n    from lib.plug import later\nthread.start()\nthread.join()\n")
+    works = Frame(str(path), 2, "work")
+    main = (Frame(str(path), 4, "<module>"), Frame("/home/me/train.py", 3, "<module>"))
+
+    told = said(IMPORTER, works, others=(("MainThread", main),))
+    assert told.what == "the import of lib.plug to end, in which its thread MainThread is at plug.py:4"
+    assert said(IMPORTER, works).what == "the import of lib.plug to end, which another thread has begun"
+    assert said(Frame("<frozen importlib._bootstrap>", 1, "_find_and_load"), works).what == OF_THREADS.what
+    assert inner_function((IMPORTER, works)) == "importlib._bootstrap._ModuleLock.acquire"

@@ -283,3 +283,19 @@ def test_colours_can_be_told_from_the_ground(*, dark: bool, ground: str) -> None
     assert min(on_bars.values()) >= 4.5, on_bars
     assert min(contrast(colours[name], "#000") for name in ("first", "backward", "rest")) >= 4.5
     assert re.search(r"svg rect\[class\] \{ stroke: var\(--line\)", style), "each bar has a line around it"
+
+
+def test_what_can_be_wider_than_the_window_is_reached_by_keyboard_and_has_a_name() -> None:
+    """Tables and pictures alike: some browsers scroll only what the tab key has come to."""
+    page = as_page(Report(()), {"steps": steps([[[10**7] * 5] * 6] * 2), "marks": [], "profile": profile(2)})
+    wide = re.findall(r'<div class="wide"([^>]*)>', page)
+    assert len(wide) == 4
+    assert all('tabindex="0"' in each and re.search(r'aria-label="[^"]+"', each) for each in wide)
+
+
+def test_the_key_names_what_the_picture_has() -> None:
+    """A training without a loader waits for no data, and has no first batch."""
+    root = drawn(steps([[[0, 0, 10**7, 10**7, 10**6]] * 6]))
+    assert [each.text for each in root.findall(".//p[@class='key']//span[@class='pair']/span[2]")] == [
+        "forward", "backward", "optimizer", "the rest",
+    ]  # fmt: skip

@@ -53,7 +53,10 @@ SUMMED = """class Mine(Trainer):
         return (loss, outputs) if return_outputs else loss
 """
 RIGHTLY = SUMMED.replace("/ num_items\n", "/ num_items\n        loss = loss * self.accelerator.num_processes\n")
-COUNTED = (("    def forward(self, x, labels=None):", "    def forward(self, x, labels=None, **kwargs):"),)
+COUNTED = (
+    ("    def forward(self, x, labels=None):", "    def forward(self, x, labels=None, **kwargs):"),
+    ('"loss": F.cross_entropy(logits, labels)', '"loss": F.cross_entropy(logits, labels) if labels is not None else 0'),
+)
 BY_HAND = """class Mine(Trainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = model(**self._prepare_inputs(inputs))["loss"]

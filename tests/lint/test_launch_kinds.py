@@ -9,7 +9,8 @@ from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
-from ddpdoctor.source.launching.launch_script import EDITOR, MAKEFILE, SHELL, YAML, LaunchScript
+from ddpdoctor.source.launching.launch_script import LaunchScript
+from ddpdoctor.source.launching.script_variables import EDITOR, MAKEFILE, SHELL, YAML
 from ddpdoctor.source.launching.tasks import tasks_of
 from ddpdoctor.source.launching.yaml_tree import documents
 from ddpdoctor.source.module_names import lacks

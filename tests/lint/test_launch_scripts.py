@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
-from ddpdoctor.source.launching.launch_script import DOCKERFILE, YAML, LaunchScript
+from ddpdoctor.source.launching.launch_script import LaunchScript
+from ddpdoctor.source.launching.script_variables import DOCKERFILE, YAML
 from ddpdoctor.source.launching.shell import read_shell
 from ddpdoctor.source.launching.shell_words import ShellError
 from ddpdoctor.source.project import Project

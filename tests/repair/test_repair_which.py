@@ -554,3 +554,87 @@ def unversioned_copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: unversioned_copy(each) for key, each in value.items()}
     return [unversioned_copy(each) for each in value] if isinstance(value, list) else value
+
+
+class TestAWrapperAroundAPart:
+    """``model.features = DataParallel(model.features)``: the name of the wrapper stands inside, where a layer's can."""
+
+    @pytest.fixture
+    def part(self, tmp_path: Path) -> Path:
+        """Save a model of which one part is wrapped."""
+        import torch
+
+        model = torch.nn.ModuleDict({"features": parallel(net()), "classifier": torch.nn.Linear(3, 2)})
+        torch.save(model.state_dict(), path := tmp_path / "part.pt")
+        return path
+
+    def test_it_is_left_and_told(self, part: Path, tmp_path: Path) -> None:
+        """Nothing tells it from a layer: the keys stay, and the option that takes it off is named."""
+        said = run("repair", part, "-o", out := tmp_path / "out.pt")
+        assert said.exit_code == 0
+        assert "--map features.module=features takes it off" in said.output
+        assert out.read_bytes() == part.read_bytes()
+
+    def test_the_command_of_inspect_takes_it_off(self, part: Path, tmp_path: Path) -> None:
+        """``inspect`` shows where it stands, and a command that gives the keys of the bare model."""
+        import torch
+
+        shown = run("inspect", part).output
+        assert "features.module. on all keys of that part" in shown
+        command = next(line for line in shown.splitlines() if "ddpdoctor repair" in line)
+        done = run(*shlex.split(command.partition("ddpdoctor ")[2]))
+        assert done.exit_code == 0, done.output
+        bare = torch.nn.ModuleDict({"features": net(), "classifier": torch.nn.Linear(3, 2)})
+        bare.load_state_dict(torch.load(tmp_path / "part.bare.pt"))
+
+    def test_the_command_of_explain_takes_it_off(self, part: Path, tmp_path: Path) -> None:
+        """Where load_state_dict has refused the file, the command of the fix does what it says."""
+        import torch
+
+        bare = torch.nn.ModuleDict({"features": net(), "classifier": torch.nn.Linear(3, 2)})
+        with pytest.raises(RuntimeError) as refused:
+            bare.load_state_dict(torch.load(part))
+        (log := tmp_path / "train.log").write_text(f"RuntimeError: {refused.value}\n")
+        said = run("explain", log).output
+        assert "module-prefix" in said
+        command = next(line for line in said.splitlines() if "ddpdoctor repair" in line)
+        done = run(*shlex.split(command.partition("ddpdoctor ")[2].replace("last", str(tmp_path / "part"))))
+        assert done.exit_code == 0, done.output
+        bare.load_state_dict(torch.load(tmp_path / "part.bare.pt"))
+
+    def test_a_layer_of_that_name_beside_others_is_none(self, tmp_path: Path) -> None:
+        """A part with other keys beside those of ``module.`` has no wrapper around it."""
+        import torch
+
+        part = torch.nn.ModuleDict({"module": net(), "head": torch.nn.Linear(2, 2)})
+        torch.save(torch.nn.ModuleDict({"part": part}).state_dict(), path := tmp_path / "own.pt")
+        assert "prefix" not in run("inspect", path).output
+        assert "--map" not in run("repair", path, "--dry-run").output
+
+
+@pytest.mark.parametrize("mapped", ["part.module=part", "part.module.=part.", "part.module.=part", "part.module=part."])
+def test_beginnings_are_mapped_with_and_without_their_dot(tmp_path: Path, mapped: str) -> None:
+    """``--map`` takes the beginning of keys as people write it."""
+    import torch
+
+    torch.save({"part.module.weight": torch.zeros(2), "part.modules.bias": torch.zeros(2)}, path := tmp_path / "a.pt")
+    checkpoint.repair(path, out := tmp_path / "b.pt", rename=[(mapped.partition("=")[0], mapped.partition("=")[2])])
+    assert set(torch.load(out)) == {"part.weight", "part.modules.bias"}
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--strip=studen.", "no key begins with studen."),
+        ("--map=studen=student", "no key is called studen, or begins with studen."),
+        ("--regex=^studen[.]=x.", "--regex ^studen[.]=x. changes no key"),
+    ],
+)
+def test_a_step_that_finds_nothing_is_told(tmp_path: Path, option: str, words: str) -> None:
+    """A misspelt prefix is not taken for work that is done: the line says which step found no key."""
+    import torch
+
+    torch.save(net().state_dict(), path := tmp_path / "a.pt")
+    said = run("repair", path, option, "--in-place")
+    assert said.exit_code == 0
+    assert words in said.output

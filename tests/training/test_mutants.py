@@ -75,6 +75,16 @@ NAMED = {
     ("buffered", "all take the shards of rank 0"): "slices-overlap",
     ("buffered", "the seed is the rank's"): "slices-overlap",
     ("buffered", "rank 0 alone clears"): "gradients-cleared-on-some-ranks",
+    ("functional", "not exchanged"): "weights-part-without-optimizer",
+    ("functional", "biases left out"): "weights-part-without-optimizer",
+    ("functional", "not shared out"): "same-samples-on-ranks",
+    ("pytree", "the reduced bucket is not copied back"): "weights-part-without-optimizer",
+    ("rollout", "only the actor is exchanged"): "gradients-exchanged-in-part",
+    ("rollout", "not divided"): "gradients-not-the-mean",
+    ("buckets", "not multiplied by the ranks"): "loss-scaled-for-other-count",
+    ("buckets", "the epoch is not told"): "own-sampler-repeats-order",
+    ("tabular", "inputs are normalised by the own share"): "statistics-of-one-rank",
+    ("tabular", "every rank has the rows of rank 0"): "slices-overlap",
 }
 
 
@@ -100,6 +110,11 @@ FAR = {
     ("masked", "Python's generator is seeded alike"): "same-noise-on-ranks",
     ("targets", "the target is copied on rank 0 alone"): "copy-updated-on-some-ranks",
     ("buffered", "not wrapped"): "gradients-not-exchanged",
+    ("functional", "no broadcast"): "replicas-begin-apart",
+    ("pytree", "another seed on each rank"): "replicas-begin-apart",
+    ("rollout", "the statistics of inputs are of one rank"): "statistics-of-one-rank",
+    ("rollout", "the same environments on all ranks"): "same-samples-on-ranks",
+    ("buckets", "shuffled by each rank for itself"): "shards-overlap",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

@@ -199,6 +199,16 @@ def test_samples_one_by_one_are_told_of_batches_alone(tmp_path: Path) -> None:
     assert looked(one, batch=4) == []
 
 
+def test_a_table_that_is_the_same_is_told_for_all_lines_that_make_it(tmp_path: Path) -> None:
+    """In a forward; the lines of one function are told once, and a line that reads the batch is none."""
+    lines = ("n = x.size(1)", "far = (torch.arange(n)[:, None] - torch.arange(n)).abs()  # here", "return x + far")
+    own = line(tmp_path, "import torch\n" + forward("x", *lines), 0.4, kind="forward")
+    (said,) = looked(own)
+    assert said.startswith("same-tensor-made-each-step: ")
+    assert said.endswith("of sizes and numbers alone: 8.0 of 20.0 ms a step, 40%")
+    assert looked(own._replace(inner_line=own.line + 1)) == looked(own._replace(kind="backward")) == []
+
+
 def test_sleeping_writing_and_hooks_are_told_once_for_all_their_lines(tmp_path: Path) -> None:
     """Each with its share; on a GPU too, where Python sleeps as well."""
     for kind in ("asleep", "file written"):
@@ -216,6 +226,29 @@ def test_evaluations_are_told_where_they_take_much_and_come_often(tmp_path: Path
     assert looked(line(tmp_path, source, 0.5, steps=50, kind="module called")) == []
     assert looked(line(tmp_path, source, 0.5, steps=1, kind="module called")) == []
     assert looked(line(tmp_path, source, 0.2, steps=10, kind="module called")) == []
+
+
+SAMPLER = """
+for batch in loader:
+    model(batch).backward()
+class ByLength:
+    def __iter__(self):
+        return iter(sorted(self.texts, key=len))  # here
+"""
+
+
+@pytest.mark.parametrize(("head", "steps", "said"), [
+    ("for batch in loader:", 3, "draws up the order of the samples in 3 of 50 steps"),
+    ("for batch in loader:", 50, "draws up the order of the samples in each step"),
+    ("for batch in loader:", 1, ""),
+    ("batch = next(iter(loader))", 50, "begins a pass over a loader in each step"),
+])  # fmt: skip
+def test_a_sampler_that_works_long_as_epochs_begin_is_told(tmp_path: Path, head: str, steps: int, said: str) -> None:
+    """Once is no rule; who begins a pass in each step is told that."""
+    own = line(tmp_path, SAMPLER.replace("for batch in loader:", head), 0.4, kind="loader begun", steps=steps)
+    one = own._replace(line=2)
+    found = looked(one._replace(inside=((one.file, own.line, "__iter__", one.nanoseconds, one.processor, 0),)))
+    assert [each.startswith("needless-work-in-step") and said in each for each in found] == [True] * bool(said)
 
 
 def test_a_profiler_that_records_each_step_is_told() -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.checks.performance.step._again import first_forward
+from ddpdoctor.checks.performance.step._at_line import evaluates
 from ddpdoctor.checks.performance.step._batch_work import of_the_batch
 from ddpdoctor.checks.performance.step._past import past_at
 from ddpdoctor.checks.performance.step._step_body import seldom
+from ddpdoctor.checks.performance.step._unchanging import made_anew
 from ddpdoctor.watch.rank.measured.lines import Lines
 
 if TYPE_CHECKING:
@@ -196,3 +198,117 @@ def test_an_interval_that_the_script_sets_meanwhile_stays() -> None:
         assert sys.getswitchinterval() == pytest.approx(0.02)
     finally:
         sys.setswitchinterval(interval)
+
+
+def layer(*lines: str, init: str = "self.size = size", given: str = "size: int", others: str = "") -> str:
+    """Return a module whose forward has these lines."""
+    body = "\n".join(f"        {line}" for line in lines)
+    return (
+        "import math\nimport torch\nfrom torch import nn\nfrom functools import lru_cache\n"
+        f"class Layer(nn.Module):\n    def __init__(self, {given}):\n        super().__init__()\n        {init}\n"
+        f"{others}    def forward(self, x, lengths, offset=0):\n{body}\n"
+    )
+
+
+def helper(*lines: str, given: str = "length", called: str = "x.size(1)", decorated: str = "") -> str:
+    """Return a module whose forward calls a method with these lines."""
+    body = "\n".join(f"        {line}" for line in lines)
+    others = f"    {decorated}\n" if decorated else ""
+    return layer(
+        f"return x + self.table({called})", others=f"{others}    def table(self, {given}):\n{body}\n"
+    )  # fmt: skip
+
+
+TRIANGLE = "mask = torch.triu(torch.ones(n, n), 1)"
+SAME_EACH_STEP = [
+    layer("n = x.size(1)", f"{TRIANGLE}  # here", "return x + mask"),
+    layer("b, n, c = x.shape", "mask = torch.full((n, n), -1e9)", "mask = mask.triu(1).to(x.device)  # here"),
+    layer("table = torch.arange(self.size).sin().to(x)  # here", "return x + table"),
+    layer("made = x.new_zeros(self.size, 8)", "for i in range(self.size):", "    made[i] = math.sin(i)  # here"),
+    layer(
+        "rows = [math.sin(i) for i in range(self.config.width)]  # here", init="self.config = config", given="config"
+    ),
+    layer(
+        "if self.causal:", f"    n = {8}", f"    {TRIANGLE}  # here", init="self.causal = causal", given="causal=True"
+    ),
+    helper("far = torch.arange(length)[:, None] - torch.arange(length)  # here", "return far"),
+    helper("return torch.arange(length).exp()  # here", called="256"),
+    (
+        "import torch\nfor x, y in loader:\n    mask = torch.tril(torch.ones(512, 512)) > 0  # here\n"
+        "    model(x, mask).sum().backward()\n"
+    ),
+    (
+        "import torch\nSIZE = 512\nfor x, y in loader:\n    mask = torch.tril(torch.ones(SIZE, x.size(1)))  # here\n"
+        "    model(x, mask).sum().backward()\n"
+    ),
+]
+OTHER_EACH_STEP = [
+    layer("mask = x > 0  # here"),
+    layer("mask = torch.arange(x.size(1)) < lengths[:, None]  # here"),
+    layer("mask = torch.rand(x.size(1)) > 0.5  # here"),
+    layer("noise = torch.zeros(x.size(1)).normal_()  # here"),
+    layer("h = torch.zeros(x.size(0), self.size)  # here"),
+    layer("n = x.size(1)", f"{TRIANGLE}  # here", "mask[x[0] > 0] = 0"),
+    layer("n = x.size(1)", f"{TRIANGLE}  # here", "mask += x"),
+    layer("made = torch.arange(offset, offset + 9).exp()  # here"),
+    layer("w = self.weight.softmax(0)  # here", init="self.weight = nn.Parameter(torch.zeros(size))"),
+    layer("w = torch.arange(9) * self.scale  # here", init="self.scale = scale", given="scale"),
+    layer("self.seen.append(1)", "w = torch.tensor(self.seen).sort()  # here", init="self.seen = []"),
+    layer("self.step += 1", "w = torch.arange(self.step).exp()  # here", init="self.step = 0"),
+    layer("w = torch.load('mask.pt')  # here"),
+    helper("return torch.arange(length).exp()  # here", called="offset"),
+    helper("return torch.arange(length).exp()  # here", called="int(lengths.max())"),
+    helper("return torch.arange(length).exp()  # here", decorated="@lru_cache", given="length"),
+    (
+        "import torch\nn = 0\nfor x, y in loader:\n    n += 1\n    w = torch.arange(n).exp()  # here\n"
+        "    model(x, w).backward()\n"
+    ),
+    (
+        "import torch\nfor epoch in range(9):\n    for x in loader:\n        w = torch.arange(epoch).exp()  # here\n"
+        "        model(x, w).backward()\n"
+    ),
+    (
+        "import torch\nfor x in loader:\n    table = table.exp() if 0 else torch.ones(2).exp()  # here\n"
+        "    model(x, table).backward()\n"
+    ),
+    "import torch\nclass Data:\n    def __getitem__(self, i):\n        return torch.arange(9).exp()  # here\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "same"), [(each, "same") for each in SAME_EACH_STEP] + [(each, "other") for each in OTHER_EACH_STEP]
+)
+def test_what_is_made_of_sizes_and_numbers_alone_is_the_same_in_each_step(
+    tmp_path: Path, source: str, same: str
+) -> None:
+    """Not what a batch, a parameter, chance, an epoch or an earlier step changes; nor what is cached or loaded."""
+    assert bool(made_anew(*at(tmp_path, source))) == (same == "same")
+
+
+def test_a_past_that_a_method_joins_for_a_function_is_found(tmp_path: Path) -> None:
+    """The function is named at no line of the loop: the method that each step calls is its only caller."""
+    head = "def rank(values):\n    return np.argsort(values)  # here\n"
+    meter_of_all = (
+        meter("self.all.append(value)") + "    def compute(self):\n        return rank(np.concatenate(self.all))\n"
+    )
+    source = head + meter_of_all + loop("meter.update(loss)", "score = meter.compute()  # outer")
+    file, number = at(tmp_path, source)
+    outer = next(line for line, text in enumerate(source.splitlines(), 1) if "# outer" in text)
+    past = past_at(file, number, file, outer)
+    assert past is not None
+    assert past.name == "self.all"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (("model.eval()", "for x in batches:", "    right += model(x).sum()"), True),
+        (("model.eval()", "return model(batches)"), False),
+        (("target.eval()", "for x in batches:", "    loss = model(x) - target(x)", "    loss.backward()"), False),
+    ],
+)
+def test_a_function_that_evaluates_is_known_by_what_it_does(tmp_path: Path, body: tuple[str, ...], found: bool) -> None:  # noqa: FBT001
+    """Whatever its name is; not one that looks at a single batch, or trains."""
+    lines = "\n".join(f"    {each}" for each in body)
+    file, number = at(tmp_path, f"def accuracy(model, batches):\n{lines}\nscore = accuracy(net, dev)  # here\n")
+    assert evaluates(file, number) is found

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from ddpdoctor.watch.command_output import said_by
 from ddpdoctor.watch.rank.end.leaving import refused_by_parser
 
 
@@ -38,3 +39,19 @@ def test_the_parsers_word_is_read_where_it_ends_the_program(
         sys.exit(2)
 
     assert heard == [said, ""]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --lr 3", "=" * 60],
+            "train.py refuses its command line: unrecognized arguments: --lr 3 (DDP425 script-arguments-refused)",
+        ),
+        (["a word of its own", "=" * 60, ""], "a word of its own"),
+        ([], "it printed nothing"),
+    ],
+)
+def test_the_output_of_a_rehearsal_that_failed_tells_why(lines: list[str], said: str) -> None:
+    """Its ranks ended before they told anything: a check's words, and no line that a launcher draws."""
+    assert said_by(lines) == said

@@ -132,6 +132,29 @@ class TestRun:
         assert ended.returncode == 143
         assert "failed" not in ended.stderr
 
+    def test_ranks_that_a_killed_launcher_has_left_are_named(
+        self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path
+    ) -> None:
+        """They go on, and hold the GPU and the port: with the command that ends them."""
+        rank = """
+            import os, signal, sys, time, torch.distributed as dist
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+            dist.init_process_group("gloo")
+            open(sys.argv[1], "w").write(str(os.getpid()))
+            os.kill(int(sys.argv[2]), signal.SIGKILL)
+            ends = time.time() + 60
+            while os.path.exists(sys.argv[1]) and time.time() < ends:
+                time.sleep(0.1)
+        """
+        pid = tmp_path / "pid"
+        done = ddpdoctor("run", "--", "sh", "-c", f"{python} {script(dedent(rank))} {pid} $$ > /dev/null 2>&1; true")
+        said, own = " ".join(done.stderr.split()), pid.read_text()
+        pid.unlink()  # it ends
+
+        assert done.returncode == 137
+        assert "The command was ended by SIGKILL" in said
+        assert f"without it rank 0 still runs: kill {own}" in said
+
     def test_an_error_that_no_check_knows_is_named_at_the_end(
         self, python: str, ddpdoctor: Run, script: Script
     ) -> None:
@@ -243,6 +266,7 @@ class TestRun:
             (("run",), "Missing argument 'COMMAND...'"),
             (("run", "--", "no-such-command-at-all"), "there is no command no-such-command-at-all"),
             (("run", "--report", "/no/such/folder/r.json", "--", "true"), "there is no folder /no/such/folder"),
+            (("run", "--report", "/proc/r.json", "--", "true"), "no file can be made in /proc"),
             (("run", "--hang-after", "0", "--", "true"), "Invalid value for '--hang-after'"),
             (
                 ("check", "--only", "DDP604", "--", "no-such-command-at-all"),

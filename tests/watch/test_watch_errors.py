@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ from ddpdoctor.watch.events import Failed
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.rank.end.failures import Failures
 from ddpdoctor.watch.rank.end.traceback_format import is_error
-from ddpdoctor.watch.rank.hooks.process.errors import _ignored
+from ddpdoctor.watch.rank.hooks.process.errors import _excepthook, _ignored
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
@@ -515,6 +517,28 @@ assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
 def line_of(text: str, script: str | Path) -> int:
     """Return the number of the first line that holds this text."""
     return next(number for number, line in enumerate(Path(script).read_text().splitlines(), 1) if text in line)
+
+
+def test_a_worker_that_ends_meanwhile_does_not_cut_off_what_is_told() -> None:
+    """DataLoader raises where the system says that a worker has ended, in whatever the process is doing."""
+    said: list[str] = []
+
+    def raises(_number: int, _frame: Any) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    def tells(exc: BaseException) -> None:
+        os.kill(os.getpid(), signal.SIGCHLD)
+        said.append(f"told {exc}")
+
+    recorder: Any = SimpleNamespace(failed=tells, safely=lambda *_: None)
+    before = signal.signal(signal.SIGCHLD, raises)
+    try:
+        _excepthook(recorder)(lambda _kind, exc, _trace: said.append(f"printed {exc}"))(KeyError, KeyError(1), None)
+
+        assert signal.getsignal(signal.SIGCHLD) is raises
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert said == ["told 1", "printed 1"]
 
 
 def test_errors_that_are_no_exception_are_told() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    FEW_PARTS,
     Evidence,
     Facet,
     Finding,
@@ -25,6 +26,7 @@ from ddpdoctor.check import (
     outermost,
     probe,
     wrapped_keys,
+    wrapped_parts,
 )
 
 from .._look import few, named, repair_command, state_dicts
@@ -33,6 +35,8 @@ from .._refusal import refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.check import CheckpointFile, ModelExam, StateDict
+
+    from .._refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +105,22 @@ def _from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) 
     keys = found.state_dict.keys
     own = tuple(parameter.key for parameter in model.state)
     if outermost(found.file_strip, keys) in wrapper.segments:
-        options = ("--model", str(model.target)) if found.complete else _spelled_out(found, keys)
+        options = ("--model", str(model.target)) if found.complete else _spelled_out(found.file_strip, keys)
         yield _too_many(checkpoint, found, wrapper, options)
     elif not found.file_strip.segments and outermost(found.model_strip, own) in wrapper.segments:
         yield _too_few(checkpoint, found, own, wrapper)
 
 
-def _spelled_out(found: KeyDifference, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options of the repair when the model's keys are not all in the file."""
-    if assumed_strip(keys) == found.file_strip:
+def _spelled_out(strip: Strip, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options of the repair, where there is no model that has all keys of the file."""
+    if assumed_strip(keys) == strip:
         return ()
-    return tuple(option for segment in found.file_strip.front for option in ("--strip", f"{segment}."))
+    parts = wrapped_parts(keys)
+    if strip.inside and 0 < len(parts) <= FEW_PARTS and not strip.front:
+        return tuple(f"--map={old}={new}" for old, new in parts.items())
+    if strip.inside:
+        return ("--model", "train.py:build_model")
+    return tuple(option for segment in strip.front for option in ("--strip", f"{segment}."))
 
 
 def _too_many(checkpoint: CheckpointFile, found: KeyDifference, wrapper: Wrapper, options: tuple[str, ...]) -> Finding:
@@ -166,19 +175,28 @@ def _from_log(record: Record, match: re.Match[str], log: Log, wrapper: Wrapper) 
         f"{len(changed)} keys of {whose} carry {strip}, which {wrapper.maker} adds"
         + (", and strict=False loaded none of them" if refused.silent else ""),
         (Evidence(few(changed), few(map(strip, changed)), f"without {strip} on the other side"), *refused.evidence),
-        _mend_named(refused.path, in_file, wrapper) if in_file.segments else _load_bare(in_model),
+        _mend_named(refused, in_file, wrapper) if in_file.segments else _load_bare(in_model, refused.missing),
         record.place,
     )
 
 
-def _mend_named(path: str, strip: Strip, wrapper: Wrapper) -> Fix:
-    command, new = repair_command(path)
+def _mend_named(refused: Refusal, strip: Strip, wrapper: Wrapper) -> Fix:
+    command, new = repair_command(refused.path, *_spelled_out(strip, refused.unexpected))
+    if parts := _wrapped_alone(strip, refused.unexpected):
+        return Fix(f"write {new} without {strip}: the wrapper is around {parts}, a part of what is saved", command)
     return Fix(f"write {new} without {strip}, and save the bare model from now on", command, wrapper.diff)
 
 
-def _load_bare(strip: Strip) -> Fix:
+def _load_bare(strip: Strip, keys: tuple[str, ...]) -> Fix:
+    if parts := _wrapped_alone(strip, keys):
+        return Fix(f"load into the model before {parts} of it is wrapped: move load_state_dict up")
     child = "".join(f".{segment}" for segment in strip.front) or ".module"
     return Fix(
         "load into the bare model, before it is wrapped",
         diff=f"- model.load_state_dict(state)\n+ model{child}.load_state_dict(state)",
     )
+
+
+def _wrapped_alone(strip: Strip, keys: tuple[str, ...]) -> str:
+    """Name the parts of the model that have a wrapper around them, where the model has none."""
+    return "" if strip.front else " and ".join(list(wrapped_parts(keys).values())[:FEW_PARTS])

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Script, Tree
 
 AILMENT = Ailment("DDP821", Severity.ERROR)
 
@@ -132,11 +132,16 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def _is_saved_on_cpu(script: Script, project: Around) -> bool:
     """Whether all weights that the project saves are moved to the CPU before: they are loaded to where they were."""
     trees = [script.tree, *(tree for _, tree in project.trees(r"torch\.save"))]
-    saved = [
-        ast.unparse(each) for tree in trees for each in tree.of(ast.Call) if ast.unparse(each.func) == "torch.save"
-    ]
-    weights = [each for each in saved if WEIGHTS.search(each)]
-    return bool(weights) and all(TO_CPU.search(each) for each in weights)
+    saved = [(tree, each) for tree in trees for each in tree.of(ast.Call) if ast.unparse(each.func) == "torch.save"]
+    weights = [(tree, each) for tree, each in saved if WEIGHTS.search(ast.unparse(each))]
+    return bool(weights) and all(TO_CPU.search(ast.unparse(each)) or _is_moved(tree, each) for tree, each in weights)
+
+
+def _is_moved(tree: Tree, saved: ast.AST) -> bool:
+    """Whether a line of its own, before one that saves weights in its function, moves the model: ``net.cpu()``."""
+    function = tree.function(saved)
+    moves = [each.value for each in tree.of(ast.Expr) if tree.function(each) is function]
+    return any(TO_CPU.search(ast.unparse(each)) and each.lineno < getattr(saved, "lineno", 0) for each in moves)
 
 
 WEIGHTS = re.compile(r"state|model|net|ckpt|checkpoint|dict", re.IGNORECASE)

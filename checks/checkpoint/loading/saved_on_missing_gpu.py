@@ -66,6 +66,16 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @log_pattern(r"IndexError: tuple index out of range")
 def of_rng_states(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """See that the states of more GPUs' random numbers are set than this process sees."""
+    if RNG_OF_ONE.search(record.text) and not RNG.search(record.text):
+        yield Finding(
+            "the state of the random numbers of a GPU is set that this process does not see",
+            (record.proof(match, "a number below torch.cuda.device_count()"),),
+            Fix(
+                "have each rank save and set the state of its own GPU",
+                diff="-torch.cuda.set_rng_state(state, device)\n+torch.cuda.set_rng_state(state)",
+            ),
+            record.place,
+        )
     if not RNG.search(record.text):
         return
     yield Finding(
@@ -80,4 +90,5 @@ def of_rng_states(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+RNG_OF_ONE = re.compile(r"in set_rng_state\b(?s:.){0,900}torch\.cuda\.default_generators\[")
 RNG = re.compile(r"in set_rng_state_all\b(?s:.){0,900}torch\.cuda\.default_generators\[")

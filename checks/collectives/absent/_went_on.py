@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, place, tests_around
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, Place, place, tests_around
 
 from ..hangs._told import short
+from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
     from ..hangs.calls._apart import GoneOn
@@ -28,9 +30,18 @@ SKIPPED = Fix(
 )
 
 
+AGREED = Fix(
+    "decide together: what one rank leaves out, all leave out",
+    diff="+flag = torch.tensor(float({test}), device=device)\n"
+    "+torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)\n-if {test}:\n+if flag > 0:\n     continue",
+)
+
+
 def went_on(found: GoneOn, event: PeerLost) -> Finding:
     """Return that a rank left the call out, or that the other one left a loop early, as far as it is known."""
     call = found.call
+    if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, call.site)):
+        return _skipped_forward(found, event, *skip)
     tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
     return Finding(
         (
@@ -59,5 +70,30 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
                 f"rank {found.rank} left the loop earlier (break, other number of batches)",
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
+        ),
+    )
+
+
+def _skipped_forward(found: GoneOn, event: PeerLost, line: int, test: str) -> Finding:
+    """Return that a `continue` before both lines has let one rank leave out a forward."""
+    call, file = found.call, found.call.site.file if found.call.site else ""
+    return Finding(
+        f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards, rank "
+        f"{found.other} was in forward {found.others}: `continue` at line {line}, under `if {test}`, leaves a forward "
+        "out on some ranks only",
+        (
+            Evidence(f"{found.forwards} forwards, then {call.operation}", "as many on all", f"rank {found.rank}"),
+            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            Evidence(f"if {test}: continue", "a test that all ranks answer alike", f"{file}:{line}"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        replace(AGREED, diff=AGREED.diff.format(test=test)),
+        Place(file=file, line=line, rank=found.rank),
+        ambiguity=Ambiguity(
+            (
+                f"rank {found.rank} has left a forward out there",
+                f"rank {found.other} has left {call.operation} out, by a test around it",
+            ),
+            f"grep -n -B3 {call.operation} {file}   # can a test around it differ between the ranks?",
         ),
     )

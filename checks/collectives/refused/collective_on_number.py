@@ -61,8 +61,10 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
             )
         parent = script.tree.parents.get(call)
-        is_used = isinstance(parent, (ast.BinOp, ast.Attribute, ast.Subscript)) or (
-            isinstance(parent, ast.Assign) and _is_same(parent, first)
+        is_used = (
+            isinstance(parent, (ast.BinOp, ast.Attribute, ast.Subscript))
+            or (isinstance(parent, ast.Assign) and _is_same(parent, first))
+            or _is_listed(script, call)
         )
         if is_used and keyword(call, "async_op") is None and not is_open(call) and len(call.args) < MANY:
             yield Finding(
@@ -105,6 +107,18 @@ def _reduces_first(script: Script, tree: Tree, function: ast.FunctionDef | ast.A
 
 
 MANY = 4  # arguments by place: one of them can be async_op
+
+
+def _is_listed(script: Script, call: ast.Call) -> bool:
+    """Whether each result is kept in a list, which has a name that is read: of tensors, it would be."""
+    tree = script.tree
+    listed = next((each for each in tree.above(call) if not isinstance(each, ast.IfExp)), None)
+    if not isinstance(listed, ast.ListComp) or not isinstance(call.args[0] if call.args else None, ast.Call):
+        return False  # the tensors that a variable holds are reduced in place, and the list is of no use
+    match tree.parents.get(listed):
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return any(tree.function(each) is tree.function(call) for each in tree.read.get(name, ()))
+    return False
 
 
 def _is_same(parent: ast.Assign, first: ast.expr | None) -> bool:

@@ -37,6 +37,7 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; gloo, transpo
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -47,10 +48,12 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Log,
+    Position,
     Record,
     Role,
     Severity,
     Stalled,
+    calls_at,
     log_pattern,
     place,
 )
@@ -97,6 +100,7 @@ NEVER_COME = (
 NUMBERS = (
     "grep -rnE 'world_size|nprocs|nnodes' --include=*.py --include=*.sh .   # which number says more than were started"
 )
+ROOTED = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
 SHOWN = 6  # ranks
 WATCH = "ddpdoctor run -- torchrun ...  # compares what each rank calls"
 ASK = "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective"
@@ -217,5 +221,18 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         if differ
         else Ambiguity(NEVER_COME, NUMBERS)
         if first.operation == JOINING
-        else Ambiguity((*LATE[3:], *LATE[1:2]), ASK),
+        else Ambiguity((*_roots(first), *LATE[3:], *LATE[1:2]), ASK),
     )
+
+
+def _roots(first: Position) -> tuple[str, ...]:
+    """Yield the rank that a line names as the one that gives, or gets, where that is no number: no two need agree."""
+    word = ROOTED.get(first.operation, "")
+    calls = calls_at(first.site.file, first.site.line) if word and first.site else ()
+    named = {
+        ast.unparse(each.value)
+        for call in calls
+        for each in call.keywords
+        if each.arg in {word, f"group_{word}"} and not isinstance(each.value, ast.Constant)
+    }
+    return tuple(f"the ranks name different ranks for {word}, which is `{each}` there" for each in sorted(named))

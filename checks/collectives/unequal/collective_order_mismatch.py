@@ -58,6 +58,7 @@ from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
+LENGTHS = ("the list that it gives to broadcast_object_list has another length than the source's",)
 FIX = Fix(
     "compare the two ranks' lines, and have every rank call the same collectives in the same order",
     command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
@@ -116,17 +117,19 @@ def around_a_rank(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(
     r"(?:_tensor_to_object|broadcast_object_list|gather_object|synchronize_rng_state)\b[^\0]{0,3000}?"
-    r"(?:Trying to create tensor with negative dimension -\d+|UnpicklingError: \w[^\n]*|EOFError: Ran out of input)"
+    r"(?:Trying to create tensor with negative dimension -\d+|UnpicklingError: \w[^\n]*|EOFError: Ran out of input"
+    r"|you tried to allocate \d{14,} bytes)"
 )
 def in_objects(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """What arrives in place of an object is no pickle: the bytes of another collective, or its length."""
     yield Finding(
-        "this rank got the data of another collective in place of an object: the ranks call different ones",
+        "this rank got other bytes in place of an object, or of its length: the ranks' calls do not match",
         (record.proof(match, "the same collectives in the same order on all ranks"),),
         FIX,
         record.place,
         ambiguity=Ambiguity(
             (
+                *(LENGTHS if "in broadcast_object_list" in record.text else ()),
                 "one rank takes another branch: a checkpoint that only it finds, a path with the time in its name",
                 "the ranks run other versions of the script or of the library",
             ),

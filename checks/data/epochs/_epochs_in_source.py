@@ -75,7 +75,7 @@ def by_all_loaders(script: Script) -> Iterator[Finding]:
         yield Finding(
             "each epoch has the same order: set_epoch is never called",
             (
-                script.seen(training[0], f"sampler.set_epoch({loop.target.id}) in the loop over epochs"),  # type: ignore[attr-defined]
+                script.seen(training[0], f"sampler.set_epoch({ast.unparse(loop.target)}) in the loop over epochs"),
                 script.seen(loop),
             ),
             MEND,
@@ -113,7 +113,7 @@ def by_names(script: Script) -> Iterator[Finding]:
                 if any(script.function(use) is script.function(loop) for use in uses(script, name, sampled.call)):
                     inner = iterated(script, name, loop)
                     if inner is not None and not is_evaluation(script, name, inner):
-                        edit = script.line_before(loop.body[0], f"{sampled.name}.set_epoch({loop.target.id})")  # type: ignore[attr-defined]
+                        edit = script.line_before(loop.body[0], f"{sampled.name}.set_epoch({ast.unparse(loop.target)})")
                         yield Finding(
                             f"each epoch of {name} has the same order: {sampled.name}.set_epoch is never called",
                             (

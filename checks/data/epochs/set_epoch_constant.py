@@ -135,7 +135,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     is_literal = told is None or (isinstance(told, ast.Constant) and isinstance(told.value, int))
                     is_told = dotted(receiver) in samplers or _is_of_training(script, project, receiver, loop)
                     if is_literal and is_told and isinstance(loop.target, ast.Name):
-                        yield _in_loop(script, node, loop, loop.target.id)
+                        yield _in_loop(script, node, loop, ast.unparse(loop.target))
 
 
 def _given(script: Script, node: ast.expr) -> ast.expr:

@@ -45,18 +45,25 @@ from ddpdoctor.check import (
     OrderSeen,
     RowsGiven,
     Severity,
+    Site,
     StepFingerprinted,
     Training,
+    WeightsFingerprinted,
     keyword,
+    last_name,
     lint,
     place,
+    statement_at,
+    tree_of,
     watch,
 )
 
 from ..._evaluations import shares_gradients
 from ..._ledger import same_direction, sheets
 from ..._lightning import SAMPLER, TRAINERS, has_ranks
-from .._cuts import taken_at
+from ..._sheets import are_equal, multiple_of
+from ..._updates import compared, reduces
+from .._cuts import DRAWS, taken_at
 from .._lines import seeded_alike
 from .._passes import wrappings
 from .._words import shared_out
@@ -71,6 +78,7 @@ SURE = 10
 FEWEST = 16  # different rows
 FORWARDS = 4  # that different rows come in
 SAME = 1e-5
+ONE_BATCH = 0.3  # gradients of one batch point the same way, step after step
 MEND = Fix(
     "give each rank its share of the samples",
     diff="-batch = samples[step * size : (step + 1) * size]\n"
@@ -109,6 +117,40 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         shared_out(training, MEND),
         place(seeded_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+@watch(WeightsFingerprinted)
+def of_plain_tensors(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare the gradients that the ranks have asked for, where all of them are reduced in each step."""
+    steps = compared(event, training) if event.number == SURE and event.returned else []
+    if len(steps) < 4 or not all(reduces(*pair) for pair in itertools.pairwise(steps)):  # noqa: PLR2004 - as above
+        return
+    tables = [[*zip(*(each.returned for each in ranks.values()), strict=True)] for ranks in steps]
+    known = [at for at, each in enumerate(tables[-1]) if all(one and one[-1] for one in each)]
+    if not known or not all(are_equal(table[at], SAME) for table in tables for at in known):
+        return
+    if all(
+        multiple_of(one[at][0], other[at][0], ONE_BATCH) for one, other in itertools.pairwise(tables) for at in known
+    ):
+        return
+    told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(tables[-1][known[0]][:8]) if each)
+    yield Finding(
+        f"{len(tables[-1][0])} ranks compute the same gradients: each is given the same samples",
+        (
+            Evidence(f"fingerprint of the gradient of {event.names[known[0]]}, before any exchange: {told}",
+                     "another on each rank", f"step {event.number}; the same in the steps before"),
+        ),
+        shared_out(training, MEND),
+        place(_drawn_alike(event.site) or event.site),
+    )  # fmt: skip
+
+
+def _drawn_alike(site: Site | None) -> Site | None:
+    """Return the line that draws samples with one seed on all ranks; weights are drawn with one on purpose."""
+    seeded = seeded_alike(site)
+    statement = statement_at(tree_of(seeded.file), seeded.line) if seeded is not None else None
+    calls = [each for each in ast.walk(statement) if isinstance(each, ast.Call)] if statement is not None else []
+    return seeded if any(last_name(each.func) in DRAWS for each in calls) else None
 
 
 def _by_rows(event: StepFingerprinted, training: Training) -> Iterator[Finding]:

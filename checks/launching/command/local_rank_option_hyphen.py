@@ -87,6 +87,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
+    if project.says(VARIABLE) and (project.says(CALCULATED) or project.says(STORED)):
+        return
     if not script.joins and not project.says(r"init_process_group|init_distributed|\binit_dist|apex"):
         return
     for call in script.nodes(ast.Call):
@@ -149,17 +151,21 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
+VARIABLE = r"LOCAL_RANK(?![\"']\]\s*=[^=]|[\"']\s+(?:not\s+)?in\s)"
+"""What reads the variable of the launchers; to set it, or ask for it, is no source."""
+STORED = r"setattr\((?!self\b)|__dict__|vars\(|[\"']local_rank[\"']|LOCAL_RANK\s*=[^=]|\.update\([^)]"
+"""What can put the variable into the option's place by other ways; else it is read for something else."""
 OTHER_SOURCES = (
-    r"LOCAL_RANK(?![\"']\]\s*=[^=]|[\"']\s+(?:not\s+)?in\s)|SLURM_LOCALID|SLURM_PROCID|local-rank"
+    r"SLURM_LOCALID|SLURM_PROCID|local-rank"
     r"|\bspawn\(|start_processes\(|import[^\n]*\bspawn\b|get_node_local_rank|HfArgumentParser"
 )
-"""What says that the local rank can come from elsewhere as well; to set the variable, or ask for it, is no source."""
+"""What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
 MOVES = {"cuda", "to"}
 
 
 CALCULATED = (
-    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|-?\d+\s*[,)#\n]))"
+    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|\{|-?\d+\s*[,)#\n]))"
     r"|deepspeed|accelerate"
 )
 """What says that the local rank is made of something else, or that a launcher is used which passes the option."""

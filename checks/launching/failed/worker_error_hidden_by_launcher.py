@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
@@ -38,7 +39,14 @@ FAILED = (
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
-LAUNCHERS = {"ChildFailedError", "CalledProcessError", "ProcessExitedException"}
+PLATFORM = (
+    r"\bPod: (?:\S+\.)?(?P<pod>[\w-]+) exited with code (?P<code>[1-9]\d*)"
+    r"|Error pod (?P<container>[\w-]+) container \S+ exitCode: (?P<exit>[1-9]\d*)"
+    r"|sagemaker-training-toolkit +ERROR +Encountered exit_code (?P<sagemaker>[1-9]\d*)"
+    r"|srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Exited with exit code (?P<srun>[1-9]\d*)"
+)
+NOT_STARTED = r"(?:srun|slurmstepd): error: execve\(\): "
+LAUNCHERS = {"ExecuteUserScriptError", "ChildFailedError", "CalledProcessError", "ProcessExitedException"}
 PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
 SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"
 FIX = Fix(
@@ -90,6 +98,23 @@ def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
         "a rank failed, and this log tells neither its error nor its exit status",
         (record.proof(match, "the traceback of the rank"),),
         FIX,
+        record.place,
+        ambiguity=DOUBT,
+    )
+
+
+@log_pattern(PLATFORM, role=Role.GENERIC, context=(FAILED, NOT_STARTED, ERROR, SUMMARY))
+def by_the_platform(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what a scheduler or an operator says of a process whose own output is elsewhere."""
+    if told(log) or log.first(FAILED) or log.first(NOT_STARTED):
+        return
+    pod = match["pod"] or match["container"]
+    status = match["code"] or match["exit"] or match["sagemaker"] or match["srun"]
+    who = f"pod {pod}" if pod else f"task {match['tasks']} on {match['node']}" if match["node"] else "a rank"
+    yield Finding(
+        f"{who} ended with exit status {status}, and no exception of it is in this log",
+        (record.proof(match, "the traceback of the rank"),),
+        replace(FIX, command=f"kubectl logs --previous {pod}   # or without --previous") if pod else FIX,
         record.place,
         ambiguity=DOUBT,
     )

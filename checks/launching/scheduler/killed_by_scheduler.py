@@ -3,7 +3,8 @@
 ## What happens
 
 Slurm, Kubernetes and cloud platforms send SIGTERM (15) at the time limit, on preemption, or when another part of the
-job failed: "Received 15 death signal, shutting down workers". Slurm itself says "CANCELLED AT ... DUE TO TIME LIMIT".
+job failed: "Received 15 death signal, shutting down workers". Slurm itself says "CANCELLED AT ... DUE TO TIME LIMIT",
+LSF "TERM_RUNLIMIT: job killed", PBS "job killed: walltime 3610 exceeded limit 3600".
 torchrun prints SIGTERM lines also when it cleans up after a rank that failed; those follow "failed (exitcode", and say
 nothing about a scheduler.
 
@@ -30,6 +31,18 @@ from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Sever
 
 AILMENT = Ailment("DDP411", Severity.ERROR)
 CANCELLED = r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [\d:T-]+(?: DUE TO ([A-Z ]+))?"
+OTHERS = (
+    r"\bTERM_(?P<lsf>RUNLIMIT|OWNER|PREEMPT|ADMIN|DEADLINE): job killed"
+    r"|=>> PBS: job killed: (?P<pbs>walltime) \d+ exceeded limit \d+"
+)
+REASONS = {
+    "RUNLIMIT": "its run time limit",
+    "walltime": "its wall time limit",
+    "DEADLINE": "the queue's run window has closed",
+    "OWNER": "bkill, by its user",
+    "ADMIN": "bkill, by an administrator",
+    "PREEMPT": "a job of a higher priority took its place",
+}
 TERMINATED = (
     r"Received (?:Signals\.)?(?:SIGTERM|15) death signal|Process \d+ got signal: (?:Signals\.)?(?:SIGTERM|15)\b"
     r"|^Received SIGTERM: 15\b|utilities\.exceptions\.SIGTERMException"  # Lightning, of a rank
@@ -58,6 +71,28 @@ def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
             command="sbatch --time=24:00:00 --signal=B:USR1@300 job.sh"
             if "TIME" in reason
             else 'sacct -j "$SLURM_JOB_ID" --format=JobID,State,ExitCode,Elapsed,Timelimit,Reason%40',
+        ),
+        record.place,
+    )
+
+
+@log_pattern(OTHERS)
+def by_lsf_or_pbs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the scheduler and its reason."""
+    reason = match["lsf"] or match["pbs"]
+    is_time = reason in {"RUNLIMIT", "walltime", "DEADLINE"}
+    yield Finding(
+        f"{'LSF' if match['lsf'] else 'PBS'} ended the job: {REASONS[reason]}",
+        (record.proof(match, "the job ends by itself"),),
+        Fix(
+            "ask for more time, and save checkpoints to resume from"
+            if is_time
+            else "see who ended it and why, and resume from the last checkpoint",
+            command="bsub -W 24:00 ..."
+            if match["lsf"] and is_time
+            else "qsub -l walltime=24:00:00 ..."
+            if is_time
+            else 'bhist -l "$LSB_JOBID"',
         ),
         record.place,
     )

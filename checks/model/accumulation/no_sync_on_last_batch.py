@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    FABRIC,
     Ailment,
     Ambiguity,
     Ended,
@@ -48,6 +49,26 @@ from ddpdoctor.check import (
 from .._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
+PLAIN = Fix(
+    "leave no_sync for the last micro-batch before each step",
+    diff=" for index, (inputs, targets) in enumerate(loader):\n"
+    "+    last = (index + 1) % accumulate == 0\n"
+    "+    with contextlib.nullcontext() if last else model.no_sync():\n"
+    "         (criterion(model(inputs), targets) / accumulate).backward()\n"
+    "+    if last:\n"
+    "         optimizer.step()\n"
+    "         optimizer.zero_grad()",
+)
+OF_FABRIC = Fix(
+    "leave no_backward_sync for the last micro-batch before each step",
+    diff=" for index, (inputs, targets) in enumerate(loader):\n"
+    "+    last = (index + 1) % accumulate == 0\n"
+    "+    with fabric.no_backward_sync(model, enabled=not last):\n"
+    "         fabric.backward(criterion(model(inputs), targets) / accumulate)\n"
+    "+    if last:\n"
+    "         optimizer.step()\n"
+    "         optimizer.zero_grad()",
+)
 SURE = 30  # steps: who averages parameters by hand does so more often
 FEWEST = 2
 
@@ -94,16 +115,7 @@ def _finding(event: StepSampled, step: Step, training: Training, *, always: bool
                 "on every rank",
             ),
         ),
-        Fix(
-            "leave no_sync for the last micro-batch before each step",
-            diff=" for index, (inputs, targets) in enumerate(loader):\n"
-            "+    last = (index + 1) % accumulate == 0\n"
-            "+    with contextlib.nullcontext() if last else model.no_sync():\n"
-            "         (criterion(model(inputs), targets) / accumulate).backward()\n"
-            "+    if last:\n"
-            "         optimizer.step()\n"
-            "         optimizer.zero_grad()",
-        ),
+        OF_FABRIC if training.framework is FABRIC else PLAIN,
         place(line(SyncSkipped, step, training)),
         ambiguity=_too_short(event) if always and event.number < SURE and not event.synced else None,
     )

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    DEEPSPEED,
     Ailment,
     Evidence,
     Exchange,
@@ -69,6 +70,8 @@ ALWAYS = Fix(
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look at steps before which the script has exchanged gradients, after backward."""
+    if training.framework is DEEPSPEED:
+        return  # of ZeRO's flat parameters each rank has another part, and all begin as zeros
     steps = data_parallel_sheets(event, training, SURE)
     if not steps or any(counts_differ(each.ranks) for each in steps):
         return  # the ranks' steps of one number are not one step

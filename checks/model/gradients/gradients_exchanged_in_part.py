@@ -68,7 +68,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     names, last = _in_both(steps[-2:]), steps[-1]
     if not names or _was_told(steps, training):
         return
-    shared = [line for line in last.lines if line.shared]
+    shared = [line for line in last.lines if _is_shared(line)]
     wrapped = training.of(Wrapped, pid=event.pid)
     sharded = training.of(Sharded, pid=event.pid, shards=True) if last.held.shards else []
     others = last.exchanged(ANOTHERS) if steps[-2].exchanged(ANOTHERS) else []
@@ -90,6 +90,16 @@ def _is_anothers(event: StepSampled, training: Training) -> bool:
     return step is not None and step.number >= SURE and not step.by_own_means and strays_apart(step) is not None
 
 
+def _is_shared(line: Line) -> bool:
+    """Whether all ranks are given the mean, or each a multiple of it: by a norm that its own gradients are part of.
+
+    Of one element any number is a multiple of any other, and where the ranks' gradients point the same way, of its own.
+    """
+    if line.shared or not line.tells or line.size == 1 or line.own:
+        return line.shared
+    return all(times is not None and times > 0 for times in map(line.times_mean, range(len(line.given))))
+
+
 def _left_out(step: Sheet) -> list[Line]:
     return [line for line in step.lines if line.tells and line.unchanged and line.replica and line.managed == NEVER]
 
@@ -98,7 +108,7 @@ def _was_told(steps: list[Sheet], training: Training) -> bool:
     """Whether the step before has shown it already."""
     return bool(_in_both(steps[-3:-1])) and (
         bool(steps[-1].held.shards)
-        or any(line.shared for line in steps[-2].lines)
+        or any(map(_is_shared, steps[-2].lines))
         or all(each.exchanged(ANOTHERS) for each in steps[-3:-1])
         or _takes_turns(steps[:-1], training)
     )

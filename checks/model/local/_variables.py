@@ -8,7 +8,7 @@ from ddpdoctor.check import last_name, tree_of
 
 from ._statements import REDUCES
 
-NAMES = 6  # that are followed
+NAMES = 16  # that are followed
 ARITHMETIC = (ast.Sub, ast.Div, ast.Mult)
 
 

@@ -12,10 +12,15 @@ LAYERS = "torch/nn/modules/"
 
 def method_beside_forward(frames: Sequence[Frame]) -> str:
     """Return the user's own function that called a layer, where no forward of a module of theirs is around it."""
+    last = calls_layer(frames)
+    return "" if last in NO_METHODS else last
+
+
+def calls_layer(frames: Sequence[Frame]) -> str:
+    """Return the user's own function, whatever it is, that called a layer, where no forward of theirs is around it."""
     users = [at for at, each in enumerate(frames) if each.is_users]
     if not users or users[-1] + 1 >= len(frames):
         return ""
     around = frames[: users[-1] + 1]
     called = any(each.function == "forward" and LAYERS not in each.file for each in around)
-    last = around[-1].function
-    return last if LAYERS in frames[users[-1] + 1].file and last not in NO_METHODS and not called else ""
+    return around[-1].function if LAYERS in frames[users[-1] + 1].file and not called else ""

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
-from ._methods import method_beside_forward
+from ._methods import calls_layer, method_beside_forward
 
 AILMENT = Ailment("DDP545", Severity.ERROR)
 LONGEST = 100  # characters of an operator's name
@@ -47,6 +47,10 @@ LOADED = Fix(
     diff="-model.load_state_dict(state)\n"
     "+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict\n"
     "+set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))",
+)
+THROUGH = Fix(
+    "call the module that was sharded, whose forward gathers its weights, or shard the part that is called as well",
+    diff="-output = model.head(model.encoder(inputs))\n+output = model(inputs)",
 )
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
 COPIED = "weights are copied between a sharded model and a whole one"
@@ -73,6 +77,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         if beside
         else LOADED
         if "While copying the parameter named" in record.text
+        else THROUGH
+        if causes[0] is OUTSIDE and calls_layer(record.frames)
         else Fix(
             "shard whatever meets sharded parameters, before the optimizer is made; or make the plain tensor a DTensor",
             diff="+from torch.distributed.tensor import Replicate, distribute_tensor\n"

@@ -10,7 +10,9 @@ different places: as many models as there are ranks, each trained with gradients
 ## How to be sure
 
 ddpdoctor takes fingerprints of all parameters before the first step, and of the gradients in sampled steps. Here the
-steps are given the same gradients on all ranks, of parameters that differ.
+steps are given the same gradients on all ranks, of parameters that differ. Where a script updates its weights itself,
+those are compared when gradients are asked for: they differ, as much goes through `all_reduce` in each step, and they
+move by the same on all ranks.
 
 In a source (`ddpdoctor lint`) it reports gradients that a loop over the parameters reduces over all ranks, where
 nothing in reach seeds, broadcasts, or loads weights.
@@ -31,6 +33,7 @@ internal design, construction.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -42,6 +45,7 @@ from ddpdoctor.check import (
     Severity,
     StepFingerprinted,
     Training,
+    WeightsFingerprinted,
     lint,
     place,
     watch,
@@ -49,6 +53,7 @@ from ddpdoctor.check import (
 
 from ..._ledger import data_parallel_sheets, starts_apart
 from ..._sheets import NEVER, Sheet
+from ..._updates import apart, compared, reduces, same_moves
 from .._words import counted, listed
 from ._by_hand import averaged_by_hand, hands_over_a_model
 
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP573", Severity.ERROR)
 SURE = 2
+LEAST = 3  # compared backwards of a script without an optimizer
 
 
 @watch(StepFingerprinted)
@@ -65,9 +71,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     steps = data_parallel_sheets(event, training, SURE)
     if not steps:
         return
-    apart = starts_apart(steps[0])
+    begun = starts_apart(steps[0])
     shared = {line.name for line in steps[-1].lines if line.shared and line.managed == NEVER}
-    names = [name for name in apart if name in shared and all(_shares(each, name) for each in steps)]
+    names = [name for name in begun if name in shared and all(_shares(each, name) for each in steps)]
     if names and len(names) * 2 > len(shared):
         yield Finding(
             f"the ranks have begun with different weights, and make the same steps: {listed(names, 4)}",
@@ -81,6 +87,38 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         )  # fmt: skip
 
 
+@watch(WeightsFingerprinted)
+def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for weights that differ, and move alike, where gradients are reduced in each step."""
+    steps = compared(event, training)
+    if len(steps) != LEAST or any(each != NEVER for each in event.managed):
+        return
+    differ = apart(steps[0])
+    if (
+        not differ
+        or not all(same_moves(steps, at) for at in differ)
+        or not all(reduces(*pair) for pair in pairwise(steps))
+    ):
+        return
+    told = ", ".join(f"{(each.values[differ[0]] or (0.0,))[0]:.4g} on rank {rank}"
+                     for rank, each in [*steps[0].items()][:8])  # fmt: skip
+    yield Finding(
+        "the ranks have begun with different weights, and make the same steps: "
+        + listed([event.names[at] for at in differ], 4),
+        (
+            Evidence(f"a projection of {event.names[differ[0]]}: {told}", "the same on all ranks", "before step 1"),
+            Evidence(f"the updates of {counted(len(differ), 'parameter')} of them are equal on all ranks",
+                     "equal parameters, too", f"steps 1 to {event.number - 1}"),
+        ),
+        MEND if not event.returned else PLAIN,
+        place(event.site),
+    )  # fmt: skip
+
+
+PLAIN = Fix(
+    "give all ranks the weights of rank 0 before the first step",
+    diff="+for tensor in params.values():\n+    dist.broadcast(tensor, src=0)",
+)
 MEND = Fix(
     "give all ranks the weights of rank 0 before the first step",
     diff="+for tensor in model.state_dict().values():\n+    dist.broadcast(tensor, src=0)\n"

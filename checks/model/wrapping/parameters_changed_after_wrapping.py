@@ -178,9 +178,26 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _is_whole(script: Script, model: ast.expr) -> bool:
-    """Whether it is the whole model, as that of a teacher, which learns nothing; unless a part of it is to learn."""
+    """Whether it is the whole model, as that of a teacher, which learns nothing; unless a part of it is to learn.
+
+    One that is thawed as a whole again, as a discriminator is before each turn of its own, is whole in each of them.
+    """
     wrap = script.wrap(model)
-    return wrap is not None and "requires_grad_(True)" not in script.text and "requires_grad = True" not in script.text
+    if wrap is None:
+        return False
+    thawed = "requires_grad_(True)" in script.text or "requires_grad = True" in script.text
+    return not thawed or any(ast.dump(each) == ast.dump(model) for each in _thawed(script))
+
+
+def _thawed(script: Script) -> Iterator[ast.expr]:
+    """Yield the models, or parts of them, all of whose parameters are to learn from some line on."""
+    for loop in script.nodes(ast.For):
+        match loop:
+            case ast.For(
+                iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
+                body=[ast.Assign(targets=[ast.Attribute(attr="requires_grad")], value=ast.Constant(value=True))],
+            ):
+                yield model
 
 
 def _is_layer(script: Script, value: ast.expr) -> bool:

@@ -66,9 +66,17 @@ def _call_kind(tree: Tree, call: ast.Call) -> str:
 
 @functools.cache
 def evaluates(file: str, number: int) -> bool:
-    """Whether a line calls a function that evaluates, as its name says."""
-    names = [ast.unparse(call.func).rpartition(".")[2] for call in calls_at(file, number)]
-    return any(EVALUATES.match(name) for name in names)
+    """Whether a line calls a function that evaluates, as its name says, or what it does."""
+    names = [last_name(call.func) for call in calls_at(file, number)]
+    made = [each for each in tree_of(file).of(ast.FunctionDef) if each.name in names]
+    return any(EVALUATES.match(name) for name in names) or any(map(_is_evaluation, made))
+
+
+def _is_evaluation(function: ast.FunctionDef) -> bool:
+    """Whether a function sets a model to evaluate, goes through batches, and trains on none."""
+    called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    loops = any(isinstance(node, ast.For) for node in ast.walk(function))
+    return loops and "eval" in called and not called & {"backward", "step"}
 
 
 def _into_a_file(tree: Tree, call: ast.Call) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ddpdoctor.check import LinesSampled, SampledLine
+import linecache
+
+from ddpdoctor.check import LinesSampled, SampledLine, statement_at, tree_of
 
 from ._again import first_forward
 from ._at_line import (
@@ -20,12 +22,15 @@ from ._at_line import (
 )
 from ._batch_work import of_the_batch
 from ._past import past_at
+from ._unchanging import made_anew
 
 OPEN = ("", "module called", "forward", "backward", "logging", "collective")
 """What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""
-PAST, BATCH, AGAIN = "all of the past", "the batch alone", "forward again"
+PAST, BATCH, AGAIN, ANEW = "all of the past", "the batch alone", "forward again", "made anew"
+ORDERED = "order drawn up"
 CALLS_MODEL = {"forward", "module called"}
 LOOPS = {NUMBERS, PARAMETERS}
+BEGUN = "loader begun"
 NOT_A_WORKERS = {ASLEEP, WRITTEN, READ, HOOK}
 Group = tuple[str, str, int]
 
@@ -38,17 +43,41 @@ def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
         if line.kind in {"", "module called", "data"} and evaluates(line.file, line.line):
             found.setdefault((EVALUATED, line.file, line.line), []).append(line)
             continue
+        if in_sampler(line):
+            found.setdefault((ORDERED, line.file, line.line), []).extend(_of_sampler(line))
         for part in _parts(line) if line.kind in OPEN else ():
             what = _what(part, models)
             if what is not None:
                 found.setdefault(what, []).append(part)
-    return {key: _together(parts) for key, parts in found.items()}
+    return {key: _together(parts) for key, parts in found.items() if parts}
+
+
+def in_sampler(line: SampledLine) -> bool:
+    """Whether a loop's own pass begins, or goes on, in lines of the user's most of the time: those of a sampler."""
+    if line.kind != BEGUN or "iter(" in linecache.getline(line.file, line.line):
+        return False
+    return 2 * sum(part.nanoseconds for part in _of_sampler(line)) >= line.nanoseconds
+
+
+def _of_sampler(line: SampledLine) -> list[SampledLine]:
+    """Return the innermost lines that a line of the loop spends its time in, in classes that are iterated over."""
+    return [part for part in _parts(line) if _is_iterated(part.inner_file, part.inner_line)]
+
+
+def _is_iterated(file: str, number: int) -> bool:
+    """Whether a line stands in a class that has an ``__iter__``."""
+    tree = tree_of(file)
+    statement = statement_at(tree, number)
+    owner = tree.class_of(statement) if statement is not None else None
+    return owner is not None and any(getattr(each, "name", "") == "__iter__" for each in owner.body)
 
 
 def _what(part: SampledLine, models: frozenset[int]) -> Group | None:
     """Return what a line of the loop does in one of its innermost lines; None where its source does not say."""
     if part.kind in CALLS_MODEL and first_forward(part.file, part.line):
         return AGAIN, part.file, part.line
+    if part.kind in {"", *CALLS_MODEL} and (first := made_anew(part.inner_file, part.inner_line)):
+        return ANEW, part.inner_file, first
     at = what_at(part.inner_file, part.inner_line) or _around(part)
     if not part.kind:
         if past_at(part.inner_file, part.inner_line, part.file, part.line) is not None:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import Tree, dotted, resolve, statement_at, tree_of
+from ddpdoctor.check import Tree, dotted, last_name, resolve, statement_at, tree_of
 
 from ._step_body import Body, body_of, loops_within
 
@@ -16,6 +16,7 @@ JOINS = {
     "torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack", "numpy.append",
     "numpy.concatenate", "numpy.vstack", "numpy.hstack", "pandas.concat",
 }  # fmt: skip
+JOINED = {*JOINS, "torch.stack", "numpy.stack", "numpy.array", "numpy.asarray", "torch.tensor", "list", "sorted"}
 DROPS = {"clear", "pop", "popleft", "popitem", "remove"}
 IN_AN_INSTANT = {"len", "isinstance", "id", "type", "bool", "iter", "next", "hasattr", "getattr", "deque"}
 GOES_THROUGH = {"sort", "copy", "index", "count", "values", "items", "tolist", "mean", "sum", "std", "median", "max"}
@@ -114,26 +115,33 @@ def _parameter(tree: Tree, name: str, node: ast.AST) -> tuple[Function, int] | N
 def _handed_over(function: Function, place: int, name: str, file: str, number: int) -> Past | None:
     """Return what the outer line hands over for a parameter, where that grows with each step."""
     tree = tree_of(file)
-    statement = statement_at(tree, number)
-    for call in ast.walk(statement) if statement is not None else ():
-        if not isinstance(call, ast.Call) or (dotted(call.func) or "").rpartition(".")[2] != function.name:
-            continue
+    for call in _calls_of(tree, function, statement_at(tree, number)):
         at = place - (isinstance(call.func, ast.Attribute) and function.args.args[:1] != []
                       and function.args.args[0].arg in {"self", "cls"})  # fmt: skip
         given = next((each.value for each in call.keywords if each.arg == name), None)
         if given is None and 0 <= at < len(call.args):
             given = call.args[at]
+        if isinstance(given, ast.Call) and given.args and (resolve(tree, given.func) or "") in JOINED:
+            given = given.args[0]
         handed = dotted(given) if given is not None else None
         if not handed or given is None:
             continue
         added = (
             _grows_in_class(tree, handed, given)
             if handed.startswith("self.")
-            else _grows_in(tree, handed, body_of(tree, number))
+            else _grows_in(tree, handed, body_of(tree, call.lineno))
         )
         if added:
             return Past(handed, file, added)
     return None
+
+
+def _calls_of(tree: Tree, function: Function, statement: ast.stmt | None) -> list[ast.Call]:
+    """Return the calls of a function in a statement; where it has none, the only one of the file."""
+    inside = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
+    found = [call for call in inside if last_name(call.func) == function.name]
+    others = [call for call in tree.of(ast.Call) if last_name(call.func) == function.name]
+    return found or (others if len(others) == 1 else [])
 
 
 def _grows_in_class(tree: Tree, name: str, node: ast.AST) -> int:

@@ -53,8 +53,9 @@ from ddpdoctor.check import (
 )
 
 from .._steps import on_cpu, promise
-from ._at_line import PARAMETERS, what_at
-from ._calls import ALONE, Cost, by_line, cost_of
+from ._at_line import NUMBERS, PARAMETERS, what_at
+from ._calls import ALONE, READS, Cost, by_line, cost_of
+from ._rows import most, rows_of, taken
 from ._step_body import seldom
 
 AILMENT = Ailment("DDP906", Severity.NOTE)
@@ -79,9 +80,10 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     total = statistics.median(took)
     by_function: dict[str, list[Cost]] = {}
     short: dict[bool, list[Cost]] = {True: [], False: []}  # those that read tensors, and those that print or log
+    loops = _told_loops(event, training)
     for (what, *at), calls in by_line(told).items():
-        if not what.startswith(ALONE) and (what_at(*at) or ("",))[0] == PARAMETERS:
-            continue  # gradients that are sent one by one: told with their loop
+        if _is_told_with_its_loop(what, what_at(*at), loops):
+            continue
         cost = cost_of(event, training, Cost(what, calls, 0.0), total)
         if cost.seconds < max(LEAST, MUCH * total):
             if what.startswith(ALONE):
@@ -96,6 +98,19 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         costs = [each for each in of_kind if each.loop not in by_function]
         if costs[1:] and (seconds := _together(costs)) >= max(LEAST, MUCH * total):
             yield _of_lines(costs, told, took, seconds)
+
+
+def _is_told_with_its_loop(what: str, at: tuple[str, str, int] | None, loops: set[tuple[str, int]]) -> bool:
+    """Whether a call is one of a loop over numbers that is told, or sends gradients one by one."""
+    if at is None:
+        return False
+    return at[1:] in loops if what.startswith(READS) else not what.startswith(ALONE) and at[0] == PARAMETERS
+
+
+def _told_loops(event: StepsTimed, training: Training) -> set[tuple[str, int]]:
+    """Return the loops over numbers that take much by themselves, by file and line."""
+    groups = rows_of(event, training, {NUMBERS})
+    return {(file, line) for (_, file, line), rows in groups.items() if taken(training, *most(rows)[:2]).is_much()}
 
 
 def _together(costs: list[Cost]) -> float:

@@ -9,7 +9,8 @@ that the next step asks for again. `dist.all_gather_object` pickles Python objec
 `subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server. `time.sleep` in a loop that polls waits
 for nothing most of the time; a log that is flushed after each line waits for the disk; a hook that computes statistics
 of each layer's output runs in each forward, and one of each parameter's gradient in each backward. `torch.tensor(data)`
-of a whole data set copies all of it for each batch, and `target.load_state_dict(...)` all weights.
+of a whole data set copies all of it for each batch, and `target.load_state_dict(...)` all weights. A sampler that sorts
+all samples by length does so at the beginning of each epoch.
 
 ## How to be sure
 
@@ -18,9 +19,11 @@ lines of the loop by their share of the time. ddpdoctor finds one of these calls
 more, and 2 ms of a step, in every tenth step or more often (a new pass over a loader, and a collection of garbage, in
 most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
 `os.fsync`, `savefig`, `torch.tensor` and the like, that a function was registered as a hook (of tensors one that reads
-or prints), or that it evaluates, by its name: that three tenths of the time, and now and then. Where the rank waits for
-a core, that wait is left out; of an exchange the share of what the thread computes has to be as large: what another
-process takes from a rank makes no finding.
+or prints), or that it evaluates, by its name or by what it does (it sets a model to evaluate, goes through batches, and
+trains on none): that three tenths of the time, and now and then. Of a sampler it finds what your own lines take as an
+epoch begins, where two began within the steps that were measured. Where the rank waits for a core, that wait is left
+out; of an exchange the share of what the thread computes has to be as large: what another process takes from a rank
+makes no finding.
 
 ## How to mend it
 
@@ -35,7 +38,7 @@ Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Gui
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ddpdoctor.check import (
@@ -50,6 +53,7 @@ from ddpdoctor.check import (
 
 from .._lines import of_kind, seen
 from ._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
+from ._own_code import ORDERED, in_sampler
 from ._rows import LARGE, SHOWN, measured_rows, most, now_and_then, own_lines, taken
 
 AILMENT = Ailment("DDP907", Severity.NOTE)
@@ -60,13 +64,23 @@ MOST_STEPS = 0.6  # of those measured
 class Kind:
     """What a line does in each step: how that is said, and what is better.
 
-    ``now_and_then``: a few of the steps are too many as well. A loader begins with each epoch, and Python collects
+    ``least``: in how many of the steps measured it is too often. A loader begins with each epoch, and Python collects
     garbage by itself.
     """
 
     said: str
     fix: str
-    now_and_then: bool = True
+    least: Callable[[int], float] = now_and_then
+
+
+def in_most(steps: int) -> float:
+    """Return how many steps are most of them."""
+    return MOST_STEPS * steps
+
+
+def twice(_: int) -> float:
+    """Return in how many steps epochs begin that are short: one of them may begin at any time."""
+    return 2
 
 
 KINDS = {
@@ -74,9 +88,9 @@ KINDS = {
     "copied": Kind("copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better"),
     "loader begun": Kind(
         "begins a pass over a loader", "keep one iterator for the epoch: for batch in loader, or batches = "
-        "iter(loader) before the loop and next(batches) in it", now_and_then=False,
+        "iter(loader) before the loop and next(batches) in it", least=in_most,
     ),
-    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", now_and_then=False),
+    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", least=in_most),
     "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
     "server asked": Kind(
         "asks a server", "send what a hundred steps have at once, or from a thread (mlflow.log_metrics(..., "
@@ -96,23 +110,27 @@ KINDS = {
     ),
     READ: Kind(
         "reads a file", "read it once, before the loop, where it is always the same; let the workers of a DataLoader "
-        "read ahead where each step needs another one", now_and_then=False,
+        "read ahead where each step needs another one", least=in_most,
     ),
     CONVERTED: Kind(
         "makes a tensor of other data", "make it once, before the loop, or in the workers of a DataLoader; "
-        "torch.from_numpy copies nothing", now_and_then=False,
+        "torch.from_numpy copies nothing", least=in_most,
     ),
     "state loaded": Kind(
         "loads a state dict", "do it once in many steps, or copy the tensors with one call (torch._foreach_copy_)",
     ),
     EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
+    ORDERED: Kind(
+        "draws up the order of the samples", "keep what is the same in each epoch (lengths, a sorted order), from the "
+        "sampler's __init__ on, and only shuffle in __iter__", least=twice,
+    ),
     HOOK: Kind(
         "runs a hook", "let it return at once but for one step in a hundred, or remove it (handle.remove())",
     ),
 }  # fmt: skip
 
 
-OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN}
+OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, ORDERED, READ, WRITTEN}
 AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
 
 
@@ -121,8 +139,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for such a line on any rank: the others wait for it."""
     for name, kind in KINDS.items():
         own = own_lines(training, name) if name in OF_OWN_CODE else ()
-        often = now_and_then if kind.now_and_then else in_most
-        found = measured_rows(event, training, (*of_kind(training, (name,)), *own), often)
+        lines = (each for each in of_kind(training, (name,)) if not in_sampler(each[-1]))
+        found = measured_rows(event, training, (*lines, *own), kind.least)
         if not found:
             continue
         part, rank, told, line = most(found)
@@ -141,8 +159,3 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             Fix(f"{kind.fix}: {work.promise}, or less"),
             work.place(line.inner_file, line.inner_line, len(found), event),
         )
-
-
-def in_most(steps: int) -> float:
-    """Return how many steps are most of them."""
-    return MOST_STEPS * steps

@@ -34,15 +34,17 @@ from ..._store import C10D_STORE
 AILMENT = Ailment("DDP360", Severity.ERROR)
 RUNNING = r"failed to send a keep-alive heartbeat to the rendezvous|\bnum_nodes_waiting\b"
 SEVERAL = r"min_nodes\s+: (?:[2-9]|\d\d)|--nnodes[= ](?:[2-9]|\d\d)"
+PEER_LOST = r"(?:Read|Write) error \[|Connection closed by peer \[|ncclRemoteError"
+"""A rank of this job whose peer was gone: the store went away with that one's host, or with its torchrun."""
 FAILED = r"failed \(exitcode: -?\d+\)|Received (?:Signals\.)?(?:SIG\w+|\d+) death signal"
 
 
-@log_pattern(C10D_STORE, context=(RUNNING, SEVERAL, FAILED))
+@log_pattern(C10D_STORE, context=(RUNNING, SEVERAL, FAILED, PEER_LOST))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that the store was lost while ranks ran, on a single node, and no rank had failed."""
     running = re.search(RUNNING, record.text)
     where, lost = (record, running) if running else log.first(RUNNING) or (record, None)
-    if lost is None or log.first(SEVERAL) or log.before(record, FAILED):
+    if lost is None or log.first(SEVERAL) or log.before(record, FAILED) or log.before(record, PEER_LOST):
         return
     yield Finding(
         "the store of the rendezvous went away while the ranks ran: the torchrun that hosted it ended",

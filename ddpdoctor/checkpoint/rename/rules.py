@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import subscript
-from ddpdoctor.checkpoint.keys import PREFIXES, USUAL, Strip, assumed_strip, front_of, is_averaged, is_flat
+from ddpdoctor.checkpoint.keys import (
+    FEW_PARTS,
+    PREFIXES,
+    USUAL,
+    Strip,
+    assumed_strip,
+    front_of,
+    is_averaged,
+    is_flat,
+    wrapped_parts,
+)
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
@@ -45,16 +57,23 @@ class Rules:
         """Whether they give other names to any keys, and not only to those that have a prefix."""
         return bool(self.front or self.regex or self.rename or self.add)
 
-    def steps(self, key: str) -> str:
-        """Take a key through the steps that the user named."""
+    def taken(self, names: Sequence[str]) -> tuple[list[str], str]:
+        """Take names through the steps that the user spelled out; give the new ones, and which step found nothing."""
+        new, idle = list(names), []
+        for change, nothing in self._steps():
+            before, new = new, list(map(change, new))
+            if new == before:
+                idle.append(nothing)
+        return [self.add + name for name in new], "; ".join(idle)
+
+    def _steps(self) -> Iterator[tuple[Callable[[str], str], str]]:
+        """Yield each step, as a function of a name, and what is to be said where it changes none."""
         for prefix in self.strip:
-            key = key.removeprefix(prefix)
+            yield partial(_without_front, prefix), f"no key begins with {prefix}"
         for pattern, replacement in self.regex:
-            key = pattern.sub(replacement, key)
+            yield partial(pattern.sub, replacement), f"--regex {pattern.pattern}={replacement} changes no key"
         for old, new in self.rename:
-            if key == old or key.startswith(f"{old}."):
-                key = new + key[len(old) :]
-        return self.add + key
+            yield partial(_renamed, old, new), f"no key is called {old}, or begins with {_dotted(old)}"
 
 
 def rules(
@@ -82,6 +101,18 @@ def rules(
     return Rules(tuple(front), tuple(map(_dotted, strip)), tuple(patterns), tuple(rename), _dotted(add))
 
 
+def _without_front(prefix: str, name: str) -> str:
+    return name.removeprefix(prefix)
+
+
+def _renamed(old: str, new: str, name: str) -> str:
+    if name == old:
+        return new
+    if not name.startswith(_dotted(old)):
+        return name
+    return _dotted(new) + name[len(_dotted(old)) :]
+
+
 def _dotted(prefix: str) -> str:
     return f"{prefix}." if prefix and not prefix.endswith(".") else prefix
 
@@ -103,12 +134,24 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
         BadTarget: some of the keys have the prefix of a wrapper, and others have not.
     """
     if wanted.spelled_out:
-        return [wanted.steps(name) for name in names], ""
+        return wanted.taken(names)
     strip = assumed_strip(names)
     note = _assumed(state_dict, names, strip, wanted)
     prefix = "".join(f"{segment}." for segment in wanted.front)
     new = strip.of_all(names)
     return [prefix + name for name in new] if prefix else new, note
+
+
+def _left_inside(parts: Mapping[str, str]) -> str:
+    """Return what is left where a wrapper is around parts of the model, or layers are called as if one were."""
+    if not parts:
+        return ""
+    options = " ".join(f"--map {shlex.quote(f'{old}={new}')}" for old, new in parts.items())
+    if len(parts) > FEW_PARTS:
+        options = "--model TARGET:NAME, the bare model,"
+    more = f" and {len(parts) - FEW_PARTS} more" if len(parts) > FEW_PARTS else ""
+    them = "it" if len(parts) == 1 else "them"
+    return f"{', '.join([*parts][:FEW_PARTS])}{more}: taken for layers that are called so; {options} takes {them} off"
 
 
 def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: Rules) -> str:
@@ -119,7 +162,7 @@ def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: 
         return f"assumed that no layer of the model itself is called {called}" if called else ""
     marked = [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
     if not marked:
-        return ""
+        return _left_inside(wrapped_parts(names))
     front = front_of(marked[0])
     other = next(name for name in names if front_of(name)[:1] != front[:1])
     segment = next(segment for segment in front if segment in USUAL)

@@ -6,7 +6,7 @@ import functools
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.checkup.examine import examine, merged, out_of_time
@@ -133,6 +133,8 @@ class Checkup:
 
         told = as_its_ranks(facts, self.launch, self.options["command"])
         seen = None if session is None else session.seen
+        if session is not None:
+            told = replace(told, network=replace(told.network, translated=session.cluster.translated))
         return supplies(told, self.jobs, self.named, self.options["backend"], seen)
 
     def _session(self, facts: Facts) -> Session | None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 TRAIN = "train"  # whether the training itself is rehearsed
 REPORTS = 60.0  # seconds that the report waits for other hosts
+ENDED = "the check that reports for all hosts has ended before this one told it what it found: start it on all again"
 AT_ONCE = 5.0  # seconds that it waits for what they find without torch
 
 
@@ -96,7 +97,8 @@ class Session:
             return None
         for result in report.results:
             show.result(result)
-        return replace(report, hosts=summary(self.cluster))
+        gone = f"{self.launch.master}: {ENDED}"
+        return replace(report, faults=(*report.faults, gone), hosts=summary(self.cluster))
 
     def _joined(self, report: Report, show: Show, ends_at: float) -> Report:
         """Return the report with what the other hosts found."""

@@ -6,12 +6,14 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ddpdoctor.cli.options.values import known_names
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
+from ddpdoctor.report.whole_file import is_stream
 from ddpdoctor.suggest import did_you_mean, why_no_file
 
 INTERPRETERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
@@ -36,6 +38,24 @@ def require_torch(what: str) -> None:
     """
     if not has_torch():
         raise BadTarget(f"{what} needs torch, and {TORCH_ADVICE}")
+
+
+def require_writable(option: str, path: Path) -> None:
+    """Refuse a file that could not be written once the work is done.
+
+    Raises:
+        BadTarget: there is no such folder, or no file can be made in it.
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise BadTarget(f"{option} {path}: there is no folder {path.parent}")
+    if is_stream(path):
+        return
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as exc:
+        raise BadTarget(f"{option} {path}: no file can be made in {path.parent}: {exc.strerror}") from None
 
 
 def _why_not(word: str, command: Sequence[str], verb: str) -> str:

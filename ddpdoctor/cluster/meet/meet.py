@@ -36,7 +36,9 @@ def meet(invitation: Invitation, stack: ExitStack) -> Meeting:
     if not meeting.cluster.met and host.node == 0 and addresses:
         with contextlib.suppress(OSError):
             server = stack.enter_context(Server(host.port, invitation.token, invitation.expected))
-            return serve(replace(invitation, wait=invitation.wait - ALONE), server)
+            served = serve(replace(invitation, wait=invitation.wait - ALONE), server)
+            served.cluster = replace(served.cluster, tries=meeting.cluster.tries)
+            return served
     return meeting
 
 

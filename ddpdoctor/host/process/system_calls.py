@@ -17,16 +17,17 @@ CALLS = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 7: "poll", 17: "read", 18: "write", 19: "read", 20: "write", 23: "select",
         34: "signal", 35: "sleep", 42: "accept", 43: "accept", 44: "write", 45: "read", 46: "write", 47: "read",
-        61: "wait4", 72: "fcntl", 73: "flock", 74: "write", 75: "write", 128: "signal", 130: "signal", 202: "futex",
+        56: "start", 58: "start", 61: "wait4", 72: "fcntl",
+        73: "flock", 74: "write", 75: "write", 128: "signal", 130: "signal", 202: "futex",
         230: "sleep_on", 232: "epoll", 247: "waitid", 257: "openat", 270: "pselect", 271: "poll", 281: "epoll",
-        288: "accept",
+        288: "accept", 435: "start",
     },
     "aarch64": {
         22: "epoll", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "read", 66: "write",
         67: "read", 68: "write", 72: "pselect", 73: "poll", 82: "write", 83: "write", 95: "waitid", 98: "futex",
         101: "sleep", 115: "sleep_on", 133: "signal",
         137: "signal", 202: "accept", 203: "accept", 206: "write", 207: "read", 211: "write",
-        212: "read", 242: "accept", 260: "wait4",
+        212: "read", 220: "start", 242: "accept", 260: "wait4", 435: "start",
     },
 }  # fmt: skip
 """By machine and number what a call does: all that receive from a descriptor ``read``, fsync and all that send

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat
+from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat, wrapped_parts
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
@@ -65,6 +65,7 @@ def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
         "bytes": size,
         "dtypes": dict(Counter(dtype or "unknown" for dtype in dtypes).most_common()),
         "prefix": prefix,
+        "inside": {} if changed else wrapped_parts(keys),
         "front": _front(keys),
         "kind": _kind(state_dict),
         "metadata": state_dict.metadata is not None,

@@ -26,7 +26,7 @@ def _repair_lines(done: Repair, style: Style, *, table: bool) -> Iterator[str]:
         yield printable(f"{done.path}: {done.changed} of {total} keys would be renamed")
     elif not done.changed:
         copied = f"; {done.output} is a copy" if done.output != done.path else ""
-        yield printable(f"{done.path}: no key needs another name{copied}")
+        yield printable(f"{done.path}: no key gets another name{copied}")
     elif done.output != done.path:
         yield printable(f"{done.path} -> {done.output}: {done.changed} of {total} keys renamed")
     else:

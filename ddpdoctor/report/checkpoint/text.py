@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.beside import LONGEST
+from ddpdoctor.checkpoint.keys import FEW_PARTS
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
-from ddpdoctor.report.checkpoint.data import state_dict_data
+from ddpdoctor.report.checkpoint.data import MAKERS, state_dict_data
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join
@@ -111,6 +112,8 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
         yield from _labelled(
             style, "prefix", f"{prefix['text']} on {prefix['keys']} of {about['tensors']} keys: {prefix['by']}"
         )
+    if about["inside"]:
+        yield from _inside(file, about["inside"], style)
     if about["kind"]:
         yield from _labelled(style, "kind", about["kind"])
     elif prefix:
@@ -124,6 +127,17 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
     if keys:
         rows = [(entry.key, "x".join(map(str, entry.shape)), entry.dtype) for entry in state_dict.entries]
         yield printable(tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True))
+
+
+def _inside(file: CheckpointFile, parts: Mapping[str, str], style: Style) -> Iterator[str]:
+    """Yield which parts of the model look as if a wrapper were around each of them alone, and what takes that off."""
+    more = f" and {len(parts) - FEW_PARTS} more" if len(parts) > FEW_PARTS else ""
+    shown = ", ".join(f"{old}." for old in [*parts][:FEW_PARTS]) + more
+    about = f"{shown} on all keys of that part: {MAKERS['module']} around it, or a layer called so"
+    yield from _labelled(style, "prefix", about)
+    options = [f"--map={old}={new}" for old, new in parts.items()] if not more else ["--model", "TARGET:NAME"]
+    command = ("ddpdoctor", "repair", file.path, *options, "-o", _bare(Path(file.path)))
+    yield _margin("bare keys") + shell_join(command, style.encoding)
 
 
 def _bare(path: Path) -> str:

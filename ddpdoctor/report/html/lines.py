@@ -45,7 +45,7 @@ def add_lines(parent: ET.Element, profile: Mapping[str, Any]) -> None:
         rows.append((*told, f"{file}:{number}", kind or "the script's own code", _inner(line)))
     classes = dict.fromkeys(range(len(headers)), "number") | {len(headers): "seen", len(headers) + 2: "seen"}
     columns = (*headers, "line of the loop", "what it does", "most of it at")
-    add_table(section, "", columns, rows, classes).set("aria-label", TITLE)
+    add_table(section, "", columns, rows, classes, label=TITLE)
     add_text(section, "p", MEANING)
 
 

@@ -22,15 +22,17 @@ def add_table(  # noqa: PLR0913 - what a table has
     rows: Iterable[Sequence[object]],
     classes: Mapping[int, str] | None = None,
     *,
+    label: str = "",
     named: bool = False,
-) -> ET.Element:
+) -> None:
     """Add a table without the columns that are empty in all rows; ``classes`` are those of a column's cells.
 
-    ``named``: the first cell names its row, so that a screen reader says it with each of the others. Return the table.
+    ``label`` names a table without a caption. ``named``: the first cell names its row, so that a screen reader says it
+    with each of the others.
     """
     cells = [tuple(map(str, row)) for row in rows]
     shown = [number for number in range(len(headers)) if any(row[number] for row in cells)]
-    table = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "table")
+    table = ET.SubElement(_wide(parent, caption or label), "table", {"aria-label": label} if label else {})
     if caption:
         add_text(table, "caption", caption)
     top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
@@ -45,7 +47,6 @@ def add_table(  # noqa: PLR0913 - what a table has
             kind = {"class": of_column[number]} if number in of_column else {}
             is_name = named and number == shown[0]
             add_text(line, "th" if is_name else "td", row[number], kind | ({"scope": "row"} if is_name else {}))
-    return table
 
 
 def add_figures(
@@ -58,7 +59,7 @@ def add_figures(
     """Add the table of a picture's figures, folded."""
     details = ET.SubElement(parent, "details")
     add_text(details, "summary", summary)
-    add_table(details, "", headers, rows, classes, named=True).set("aria-label", summary)
+    add_table(details, "", headers, rows, classes, label=summary, named=True)
 
 
 def add_key(parent: ET.Element, words: Mapping[str, str]) -> None:
@@ -73,7 +74,12 @@ def add_key(parent: ET.Element, words: Mapping[str, str]) -> None:
 def add_picture(parent: ET.Element, width: float, height: float, title: str, note: str = "") -> ET.Element:
     """Add the frame of a picture, in units of its own, told in words to whoever does not see it."""
     size = f"0 0 {width:g} {height:.0f}"
-    svg = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "svg", {"viewBox": size, "role": "img"})
+    svg = ET.SubElement(_wide(parent, title), "svg", {"viewBox": size, "role": "img"})
     add_text(svg, "title", title)
     add_text(svg, "desc", f"The figures are in the table below.{note}")
     return svg
+
+
+def _wide(parent: ET.Element, name: str) -> ET.Element:
+    """Add what can be wider than the window: a group that the arrow keys move, once the tab key has come to it."""
+    return ET.SubElement(parent, "div", {"class": "wide", "tabindex": "0", "role": "group", "aria-label": name})

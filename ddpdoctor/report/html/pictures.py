@@ -62,7 +62,7 @@ def add_pictures(parent: ET.Element, steps: Mapping[str, Any], marks: Sequence[M
     section = ET.SubElement(parent, "section", {"class": "steps"})
     add_text(section, "h2", "Where a step goes")
     shown = rows(steps)
-    add_key(section, PARTS)
+    add_key(section, {part: name for part, name in PARTS.items() if any(share(each.rank, part) for each in shown)})
     _bars(section, shown)
     text = MEANING
     if len(steps) > len(shown):

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.launching.launch_script import COMMANDED, LaunchScript
+from ddpdoctor.source.launching.launch_script import LaunchScript
+from ddpdoctor.source.launching.script_variables import COMMANDED
 from ddpdoctor.source.launching.shell import Command, Shell
 from ddpdoctor.source.launching.shell_words import Word
 from ddpdoctor.source.launching.yaml_commands import listed, within

@@ -35,7 +35,8 @@ HOW_OFTEN = re.compile(
 )
 """What looks like such a word, and says how often something is saved, or where."""
 COUNTS = re.compile(
-    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|processes|hosts?)$|^n?gpus_per_node$|^nprocs?$|^n?nodes$",
+    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|process(?:es)?|hosts?|proc_nodes?)(?:_per_(?:node|host))?$"
+    r"|^n?(?:gpus|procs|processes|ranks)_per_(?:node|host)$|^nprocs?$|^n?nodes$",
     re.IGNORECASE,
 )
 """Names of how many there are, which all ranks are told alike."""
@@ -64,6 +65,13 @@ WRAPPED = frozenset(
 
 def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
     """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
+    key = test, depth, words.pattern
+    if key not in tree.rankish:
+        tree.rankish[key] = _is_rankish(tree, test, depth, words)
+    return tree.rankish[key]
+
+
+def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) -> bool:
     for node in ast.walk(test):
         if _is_shared(tree, node, depth):
             continue
@@ -145,11 +153,13 @@ def _is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
     return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
 
 
-def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.AST] = frozenset()) -> bool:
+def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] | None = None) -> bool:
     """Whether an expression is made of what each process has for itself, or of something that cannot be followed.
 
-    ``seen`` are the statements that led here: a variable that is made of itself is what else it is made of.
+    ``seen`` are the statements that were looked at on the way: a variable that is made of itself is what else it is
+    made of, and one that others are made of as well was not personal before.
     """
+    seen = set() if seen is None else seen
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
@@ -195,11 +205,11 @@ def _is_told(tree: Tree, iterated: ast.expr) -> bool:
     return bool(given) and all(isinstance(each, LITERALS) for each in given)
 
 
-def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.AST]) -> bool:
+def _is_personal(tree: Tree, binding: Binding, depth: int, seen: set[ast.AST]) -> bool:
     if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)) or binding.node in seen:
         return False
     if not isinstance(binding.node, ast.arg):
-        seen |= {binding.node}
+        seen.add(binding.node)
     if depth == 0:
         return True
     if isinstance(binding.node, (ast.For, ast.comprehension)) and _is_told(tree, binding.node.iter):

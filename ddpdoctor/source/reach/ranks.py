@@ -20,7 +20,7 @@ RANK_WORDS = ("rank", "is_main", "is_master", "main_process", "process_index", "
 
 
 class RankBlock(NamedTuple):
-    """The body of an ``if`` whose test depends on the rank: the test, the file, the first line and the last."""
+    """A branch of an ``if`` whose test depends on the rank: what holds in it, the file, the first line and the last."""
 
     test: str
     file: str
@@ -33,15 +33,18 @@ class RankBlock(NamedTuple):
 
 
 @functools.cache
-def rank_block(file: str, line: int) -> RankBlock | None:
-    """Return the innermost such body around a line."""
-    tree = parsed(file)
+def rank_block(file: str, line: int, *, otherwise: bool = False) -> RankBlock | None:
+    """Return the innermost such body around a line; what stands under ``else`` as well, if that is asked for."""
     found = None
-    for node in ast.walk(tree):
-        inside = isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
-        if isinstance(node, ast.If) and inside and is_about_rank(file, node.test):
-            test = ast.unparse(node.test)
-            found = RankBlock(test, file, node.body[0].lineno, node.body[-1].end_lineno or 0)
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.If) and is_about_rank(file, node.test):
+            branches = [(node.test, node.body)]
+            if otherwise and node.orelse:
+                branches.append((ast.UnaryOp(ast.Not(), node.test), node.orelse))
+            for test, branch in branches:
+                first, last = branch[0].lineno, branch[-1].end_lineno or 0
+                if first <= line <= last:
+                    found = RankBlock(ast.unparse(test), file, first, last)
     return found
 
 

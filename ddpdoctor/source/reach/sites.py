@@ -96,7 +96,7 @@ def _handed_on(tree: Tree, node: ast.AST) -> list[ast.Call] | None:
 
 
 def _started_by(tree: Tree, node: ast.Name) -> list[ast.Call] | None:
-    """Return the spawns of a function of the file that is handed the function to start (``run(main, 2)``)."""
+    """Return where a function of the file starts or calls the one that it is handed (``run(main, 2)``)."""
     call = tree.parents[node]
     if not isinstance(call, ast.Call) or node not in call.args or not isinstance(call.func, ast.Name):
         return None
@@ -108,8 +108,9 @@ def _started_by(tree: Tree, node: ast.Name) -> list[ast.Call] | None:
     if place >= len(names):
         return None
     reads = [each for each in tree.read.get(names[place], ()) if tree.function(each) is found[0]]
-    calls = [each for read in reads if isinstance(each := tree.parents[read], ast.Call) and read in each.args[:1]]
-    return calls if calls and len(calls) == len(reads) and all(_is_spawn(tree, each) for each in calls) else None
+    calls = [(each, read) for read in reads if isinstance(each := tree.parents[read], ast.Call)]
+    run = [each for each, read in calls if each.func is read or (read in each.args[:1] and _is_spawn(tree, each))]
+    return run if run and len(run) == len(reads) else None
 
 
 def _is_spawn(tree: Tree, call: ast.Call) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ddpdoctor.source.text.bindings import BINDERS, WITHOUT_PLACE, Binding, bound, dotted
+from ddpdoctor.source.text.steps import STEPS
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Defined = ast.FunctionDef | ast.ClassDef
@@ -46,6 +47,8 @@ class Tree:
     """Finds the full name of what ``from helpers import *`` takes of another file of the project; as above."""
     named: dict[ast.AST, str | None] = field(default_factory=dict)
     """The full names of what expressions name, once somebody asked."""
+    rankish: dict[tuple[ast.AST, int, str], bool] = field(default_factory=dict)
+    """Whether expressions can depend on the rank, by how far they are followed and the words that say so; as above."""
     holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)
     """What each expression is bound to, once somebody asked."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
@@ -135,6 +138,7 @@ class Tree:
 
     def lookup(self, name: str, node: ast.AST) -> list[Binding]:
         """Return what a name that is read at a node can be bound to; empty where nothing in the file binds it."""
+        STEPS.take()
         scope: ast.AST = self.scope(node)
         first = scope
         while True:

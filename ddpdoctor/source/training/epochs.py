@@ -7,8 +7,9 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, value
+from ddpdoctor.source.reach.bound import definition, value, values
 from ddpdoctor.source.reach.sites import some_sites
+from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 
@@ -42,10 +43,11 @@ def counts_epochs(tree: Tree, loop: ast.For) -> bool:
     match loop:
         case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call(func=ast.Name(id="enumerate"))):
             return "epoch" in name.lower()
-    if not isinstance(loop.target, ast.Name):
+    count = dotted(loop.target)  # ``for self.epoch in range(...)`` as well
+    if count is None:
         return False
-    named = "epoch" in f"{loop.target.id} {ast.unparse(loop.iter)}".lower()
-    if not named and not _is_told_as_epoch(loop, loop.target.id) and not _holds_training(tree, loop, loop.target.id):
+    named = "epoch" in f"{count} {ast.unparse(loop.iter)}".lower()
+    if not named and not _is_told_as_epoch(loop, count) and not _holds_training(tree, loop, count):
         return False
     counted: ast.expr = loop.iter
     while isinstance(counted, ast.Call):
@@ -115,8 +117,35 @@ def _repeats(tree: Tree, loop: ast.AST) -> bool:
         return counts_epochs(tree, loop)
     if not isinstance(loop, ast.While):
         return False
-    is_endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    return is_endless and not isinstance(loop.body[-1], (ast.Break, ast.Return, ast.Raise))
+    if isinstance(loop.body[-1], (ast.Break, ast.Return, ast.Raise)):
+        return False
+    return _is_endless(tree, loop.test) or (_counts_up(loop) and _goes_through(tree, loop))
+
+
+def _is_endless(tree: Tree, test: ast.expr) -> bool:
+    """Whether a loop has no other end than what stands in it: ``while True``, or a flag that is cleared there."""
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    given = [each.value for each in values(tree, test)] if isinstance(test, ast.Name) else []
+    told = {each.value for each in given if isinstance(each, ast.Constant)}
+    return len(given) > 1 and told == {True, False} and all(isinstance(each, ast.Constant) for each in given)
+
+
+def _counts_up(loop: ast.While) -> bool:
+    """Whether a loop goes on until what is counted in it has come to some number: ``while step < steps``."""
+    match loop.test:
+        case ast.Compare(left=counted, ops=[ast.Lt() | ast.LtE()], comparators=[_]):
+            name = ast.unparse(counted)
+            added = [each for each in _own(loop) if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)]
+            return any(ast.unparse(each.target) == name for each in added)
+    return False
+
+
+def _goes_through(tree: Tree, loop: ast.While) -> bool:
+    """Whether a loop goes through batches in a loop of its own, in these lines, and makes no loader anew for them."""
+    inner = [each for each in loop.body if isinstance(each, ast.For) and not _counts(tree, each.iter)]
+    made = [each for each in _own(loop) if isinstance(each, ast.Call) and resolve(tree, each.func) in MADE]
+    return len(inner) == 1 and not made and learns(tree, inner[0])
 
 
 def learns(tree: Tree, root: ast.AST, depth: int = DEPTH) -> bool:
@@ -163,4 +192,23 @@ def epochs_around(tree: Tree, node: ast.AST, depth: int = DEPTH) -> tuple[Tree, 
     sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
     if tree.callers is not None and isinstance(function, ast.FunctionDef) and tree.class_of(function) is None:
         sites += tree.callers(function)
+    sites += _by_template(tree, function)
     return next((found for there, site in sites if (found := epochs_around(there, site, depth - 1))), None)
+
+
+def _by_template(tree: Tree, function: ast.AST) -> Iterator[Place]:
+    """Yield the calls of a method in the class of another file that its own inherits from: ``self.train_epoch()``."""
+    owner = tree.parents.get(function)
+    if not isinstance(owner, ast.ClassDef) or not isinstance(function, ast.FunctionDef) or tree.abroad is None:
+        return
+    for base in owner.bases:
+        path = resolve(tree, base)
+        found = tree.abroad(path) if path is not None and "." in path else None
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            continue
+        there, above = found
+        for node in there.members.get(function.name, ()):
+            call = there.parents[node]
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and there.class_of(node) is above
+            if is_own and isinstance(call, ast.Call) and call.func is node:
+                yield there, call

@@ -152,7 +152,10 @@ def has_unknown_bases(tree: Tree, owner: ast.ClassDef) -> bool:
         path = resolve(tree, base) or "?"
         root = path.partition(".")[0]
         named = [each.node for each in tree.lookup(base.id, base)] if isinstance(base, ast.Name) else []
-        if not any(isinstance(each, ast.ClassDef) for each in named) and root != "object" and root not in NOT_OURS:
+        if any(isinstance(each, ast.ClassDef) for each in named) or root == "object" or root in NOT_OURS:
+            continue
+        found = tree.abroad(path) if tree.abroad is not None else None
+        if found is None or not isinstance(found[1], ast.ClassDef) or has_unknown_bases(found[0], found[1]):
             return True
     return False
 

@@ -58,6 +58,11 @@ class Seen:
         return self.state == psutil.STATUS_STOPPED
 
     @property
+    def is_traced(self) -> bool:
+        """Whether a debugger has kept it all the time; one that only takes a look does so for milliseconds."""
+        return self.state == psutil.STATUS_TRACING_STOP and (self.rested is None or self.rested >= self.length)
+
+    @property
     def gone(self) -> bool:
         """Whether it has ended meanwhile."""
         return self.state in {"", psutil.STATUS_ZOMBIE}

@@ -16,7 +16,7 @@ from ddpdoctor.host.process.system_calls import waits_for_its_own, waits_for_nob
 from ddpdoctor.host.process.waits.files import locked_files
 from ddpdoctor.host.process.waits.wait import OF_PROCESSES, Awaited
 from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
-from ddpdoctor.stuck.waits.woken import of_native, of_primitive
+from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def of_threads(found: Awaited | None, stack: Stack, pid: int = 0) -> Awaited | N
             "that are no daemons",
             "end the thread before the script ends, or start it by threading.Thread(..., daemon=True)",
         )
-    return _of_lock(stack) or _of_queue(stack) or of_primitive(stack) or of_native(stack, pid) or found
+    told = of_import(stack) or _of_lock(stack) or _of_queue(stack) or of_primitive(stack)
+    return told or of_native(stack, pid) or found
 
 
 def of_fork(pid: int, found: Awaited | None, stack: Stack) -> Awaited | None:

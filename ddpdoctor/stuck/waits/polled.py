@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import THE_STORE, Awaited
-from ddpdoctor.source.training.polls import flag_of, question, store_asked
+from ddpdoctor.source.training.polls import Question, flag_of, question, store_asked
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ def of_poll(seen: Seen, others: Iterable[Stack], *, all_wait: bool) -> Awaited |
 
     ``others`` are the stacks of the other ranks; ``all_wait`` that they are all there, and wait in communications.
     """
-    inner = [_users(each) for each in seen.looks]
-    asked = [question(each.file, each.line) if each else None for each in inner]
-    first, place = next(iter(asked), None), next(iter(inner), None)
-    if first is None or place is None or any(each is None or each.asked is not first.asked for each in asked):
+    first, place = _asked(seen), next(map(_users, seen.looks), None)
+    if first is None or place is None:
         return None
     flag = flag_of(place.file, first.asked)
     if flag and seen.stack.alone and not _has_handlers(seen.pid):
@@ -43,6 +41,24 @@ def of_poll(seen: Seen, others: Iterable[Stack], *, all_wait: bool) -> Awaited |
             "set the key on a rank before that rank waits for the others",
         )
     return None
+
+
+def only_asks(seen: Seen) -> bool:
+    """Whether a rank does nothing but ask, and sleep between two questions, by itself: whatever the kernel counts.
+
+    On a busy host it waits for a core whenever a sleep ends, as one at work does.
+    """
+    bare = all(each.frames and is_users(each.frames[0].file) for each in seen.looks)
+    helped = seen.activity.last is not None and bool(seen.activity.last.helpers)
+    return bare and not seen.moves and not helped and seen.stack.alone and _asked(seen) is not None
+
+
+def _asked(seen: Seen) -> Question | None:
+    """Return what a rank asks for, where it was in one such loop at each look."""
+    inner = [_users(each) for each in seen.looks]
+    asked = [question(each.file, each.line) if each else None for each in inner]
+    first = next(iter(asked), None)
+    return None if any(each is None or first is None or each.asked is not first.asked for each in asked) else first
 
 
 def asked_text(file: str, line: int) -> str:

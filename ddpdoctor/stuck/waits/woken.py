@@ -6,6 +6,7 @@ The names of the objects are those of the line that waits.
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import SHARED, Awaited
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.looks.spy import Stack
 
 FILES = ("/threading.py", "/concurrent/futures/_base.py", SHARED)
+IMPORTER = "<frozen importlib._bootstrap>"
 WAITS = frozenset("wait wait_for acquire result exception join".split())
 LIMIT = "wait with a limit, and raise an error where it runs out, so that the launcher ends the other ranks"
 
@@ -66,6 +68,32 @@ def of_native(stack: Stack, pid: int) -> Awaited | None:
         "look which function of the library it is in",
         f"py-spy dump --native --pid {pid}",
         thread=True,
+    )
+
+
+def of_import(stack: Stack) -> Awaited | None:
+    """Return which module a thread waits for that another one is importing; that one's line where it is seen."""
+    inner, users = _parted(stack)
+    if not users or not inner or inner[0].file != IMPORTER or not inner[0].function.endswith("ModuleLock.acquire"):
+        return None
+    line = statement_at(tree_of(users[0].file), users[0].line)
+    if isinstance(line, ast.Import):
+        names = {each.name for each in line.names}
+    elif isinstance(line, ast.ImportFrom) and line.module:
+        names = {line.module}
+    else:
+        return None
+    parts = {each.rpartition(".")[2] for each in names}
+    there = (
+        f", in which its thread {thread} is at {Path(each.file).name}:{frames[0].line}"
+        for thread, frames in stack.others
+        for each in frames
+        if each.function == "<module>" and Path(each.file).stem in parts and frames[0].file == each.file
+    )
+    return Awaited(
+        f"the import of {' or '.join(sorted(names))} to end{next(there, ', which another thread has begun')}",
+        "start no thread while a module is imported, or do not wait for it there: put that into a function, and call "
+        "it after the import",
     )
 
 

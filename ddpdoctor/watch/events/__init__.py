@@ -67,6 +67,7 @@ from ddpdoctor.watch.events.ledger import (
 )
 from ddpdoctor.watch.events.model import (
     Bypassed,
+    CommHookGiven,
     EvaluationBegan,
     ManualReduction,
     OptimizerSeen,
@@ -120,6 +121,7 @@ from ddpdoctor.watch.events.sharding import (
     ShardsClipped,
     StaleParametersHeld,
     TensorParallel,
+    TiedApart,
 )
 from ddpdoctor.watch.events.steps import (
     CallsTimed,
@@ -145,6 +147,7 @@ __all__ = [
     "CallsTimed",
     "Carried",
     "Clip",
+    "CommHookGiven",
     "Communication",
     "CompiledAnew",
     "Crashed",
@@ -245,6 +248,7 @@ __all__ = [
     "SyncSkipped",
     "TensorParallel",
     "ThreadFailed",
+    "TiedApart",
     "TimedCall",
     "TimedOut",
     "Used",

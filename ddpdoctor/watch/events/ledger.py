@@ -61,7 +61,8 @@ class StepFingerprinted(Event):
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` what was held
     right before the step's batch was drawn. ``loss`` is the sum of the losses that backward was given since then, as it
-    was given them. ``parts`` are gradients of which each rank holds a part. ``products``
+    was given them. ``parts`` are gradients of which each rank holds a part, ``without`` the DTensors beside these that
+    require one and have none. ``products``
     are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
     tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
     the batch was drawn. ``rows`` are those of what a wrapped model was given last. ``terms`` has, for each loss since
@@ -95,6 +96,7 @@ class StepFingerprinted(Event):
     statistics: tuple[Statistic, ...] = ()
     loss: float | None = None
     parts: tuple[ShardedGradient, ...] = ()
+    without: tuple[str, ...] = ()
     products: tuple[Product, ...] = ()
     numbers: tuple[Number, ...] = ()
     holdings: tuple[tuple[str, float], ...] = ()
@@ -155,6 +157,10 @@ class WeightsFingerprinted(Event):
     second and the third tell what became of the backward before: ``local`` is what it has left of the gradients,
     ``given`` what they were when they were cleared, or now, and ``exchanges`` what was sent since; ``terms`` are
     as in StepFingerprinted. Else they are empty.
+
+    Where a script asks for gradients by torch.autograd.grad or torch.func, it is the ``number``-th call that asks for
+    those of these tensors; ``returned`` is what it has given, and ``exchanges`` are since the call before. ``local``
+    and ``given`` are empty then.
     """
 
     number: int
@@ -171,6 +177,7 @@ class WeightsFingerprinted(Event):
     given: Prints = ()
     exchanges: tuple[Exchange, ...] = ()
     terms: tuple[tuple[LossTerm, ...], ...] = ()
+    returned: Prints = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

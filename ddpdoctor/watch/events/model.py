@@ -135,3 +135,10 @@ class ManualReduction(Event):
     count: int
     before: float
     after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommHookGiven(Event):
+    """A wrapped model is given a communication hook of this name, at ``site``."""
+
+    name: str

@@ -38,6 +38,21 @@ class ShardedInside(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TiedApart(Event):
+    """FSDP is given a weight that it has taken up before, of another module: two weights, trained apart, from then on.
+
+    ``name`` is the weight in a module of class ``kind``, which is given to ``api`` now; ``before`` was its name in the
+    module that was given at ``first``.
+    """
+
+    api: str
+    kind: str
+    name: str
+    before: str
+    first: Site | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingBegan(Event):
     """Weights were sharded, at ``site`` first, each rank keeping its part of its own; told with the first step.
 

@@ -102,7 +102,7 @@ def _keeps_itself(position: Position) -> bool:
 
 def _look(asked: list[Rank], training: Training, after: float) -> Look:
     """Take two stacks of each rank, a window apart in which nothing is asked."""
-    bases = [each.reader.base for each in asked if not each.stopped]
+    bases = [each.reader.base for each in asked if not (each.stopped or each.traced)]
     activities = {each.reader.pid: each.activity for each in asked}
     spared = meeting(training, after) | {each.reader.pid for each in asked if each.activity.thread}
     follow(activities)
@@ -169,6 +169,7 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
         doing
         for doing, holds in (
             (Doing.STOPPED, each.stopped),
+            (Doing.STANDING, each.traced),
             (Doing.WAITING, bool(operation)),
             (Doing.ASKING, activity.asks or sleeps(pid, activity.thread)),
             (Doing.STANDING, True),

@@ -69,8 +69,16 @@ class Rank:
     @property
     def stopped(self) -> bool:
         """Whether the process is stopped by a signal, at this moment."""
+        return self._is(psutil.STATUS_STOPPED)
+
+    @property
+    def traced(self) -> bool:
+        """Whether the process is stopped by a debugger, at this moment."""
+        return self._is(psutil.STATUS_TRACING_STOP)
+
+    def _is(self, status: str) -> bool:
         try:
-            return self.process is not None and self.process.status() == psutil.STATUS_STOPPED
+            return self.process is not None and self.process.status() == status
         except psutil.NoSuchProcess:
             return False
 

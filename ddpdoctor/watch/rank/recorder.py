@@ -34,6 +34,7 @@ from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 from ddpdoctor.watch.rank.frameworks.horovod import Horovod
 from ddpdoctor.watch.rank.graph.operands import Operands
 from ddpdoctor.watch.rank.growing.growing import Growing
+from ddpdoctor.watch.rank.ledger.functional import Functional
 from ddpdoctor.watch.rank.ledger.ledger import Ledger
 from ddpdoctor.watch.rank.ledger.without_optimizer import Updates
 from ddpdoctor.watch.rank.limits import Limits
@@ -89,6 +90,7 @@ class Recorder:
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger, self.updates = Ledger(self, Calls(self, self.models.shards), Operands(self)), Updates(self)
+        self.functional = Functional(self)
         self.feed, self.rows, self.built = Feed(Draws(self)), GivenRows(self), Built()
         self.evaluations: Evaluations = Evaluations(self)
         self.sums, self.aliases = Sums(self), Aliases(self)

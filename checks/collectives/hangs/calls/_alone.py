@@ -32,7 +32,7 @@ def called_alone(event: PeerLost) -> Alone | None:
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
         if guard and other:
             return Alone(one.rank, call, guard, other.rank)
-    return _paired_with_another(event) or _lost_in_a_forward(event) or _unanswered(event)
+    return _paired_with_another(event) or _lost_in_a_forward(event) or _unanswered(event) or _died_in(event)
 
 
 FORWARD = "forward or backward of a wrapped model"
@@ -81,6 +81,25 @@ def _unanswered(event: PeerLost) -> Alone | None:
         guard = one_rank_only(file, call.site.line) or one_rank_calls(file, call.site.function)
         beside = any(are_alternatives(file, call.site.line, each.line) for each in event.stack)
         if guard and not beside and _last_of(other, call.group) < call.number:
+            return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def _died_in(event: PeerLost) -> Alone | None:
+    """Find a rank that died in a call that it alone comes to, for certain, where another one lives and has not made it.
+
+    It has made forwards of its own there, so that those of the other one tell nothing: that is past as many steps.
+    """
+    for one in event.progress:
+        call = one.recent[-1] if one.rank in event.gone and one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        guard = one_rank_only(call.site.file, call.site.line)
+        others = (
+            each for each in event.progress if each.rank not in event.gone and _last_of(each, call.group) < call.number
+        )
+        other = next((each for each in others if each.steps >= one.steps and each.forwards > each.steps), None)
+        if guard and other:
             return Alone(one.rank, call, guard, other.rank)
     return None
 

@@ -31,7 +31,7 @@ def guarded(event: Stalled) -> Guarded | None:
             continue
         others = [each for each in event.ranks if each is not position]
         for site in position.stack or (position.site,):
-            block = rank_block(site.file, site.line)
+            block = rank_block(site.file, site.line, otherwise=True)
             if block and any(_is_outside(each, block) for each in others):
                 return Guarded(position, block.test, site)
     return None

@@ -17,6 +17,7 @@ from ddpdoctor.host.process.system_calls import asleep, of_epoll, of_poll, text_
 from ddpdoctor.host.process.waits.files import lock, opening
 from ddpdoctor.host.process.waits.pipes import PIPE, STREAMS, pipe, room
 from ddpdoctor.host.process.waits.sockets import connection
+from ddpdoctor.host.process.waits.traced import traced
 from ddpdoctor.host.process.waits.wait import OF_PROCESSES, SHARED, THE_STORE, Awaited
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
 
     ``frames`` are those of its stack, as far as they are known; ``store`` is the port of the ranks' store.
     """
+    if held := traced(pid):
+        return held
     if any(frame.file.endswith(DEBUGGERS) for frame in frames):
         return Awaited(
             "a command at the prompt of a debugger",
@@ -68,6 +71,7 @@ def _of(pid: int, store: int) -> Awaited | None:
         "epoll": lambda: _first(_data(pid, each, store) for each in of_epoll(pid, first)),
         "wait4": lambda: _child(pid, first),
         "waitid": lambda: _child(pid, second),
+        "start": lambda: _begun(pid),
         "flock": lambda: lock(pid, first),
         "fcntl": lambda: lock(pid, first) if second in LOCKS_AND_WAITS else None,
         "open": lambda: opening(text_at(pid, first)),
@@ -106,6 +110,22 @@ def _data(pid: int, descriptor: int, store: int) -> Awaited | None:
     if name.startswith("pipe:") or is_fifo(name):
         return pipe(pid, name)
     return opening(name) if name.startswith("/") and not name.startswith("/dev/") else None
+
+
+def _begun(pid: int) -> Awaited | None:
+    """Return which process it has just started: vfork(2) ends when that has found its program, or ended."""
+    children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    begins = [each for each in children if command_of(each) == command_of(pid)]
+    if len(begins) != 1:
+        return None
+    inner = _within(begins[0], pid)
+    return Awaited(
+        f"process {begins[0]}, which it has just started, to come to its program"
+        + (f": it waits for {inner.what}" if inner else ""),
+        "look at what it is to run, and at the file system on which that lies",
+        f"ps -fp {begins[0]}",
+        begins[0],
+    )
 
 
 def _child(pid: int, number: int) -> Awaited | None:

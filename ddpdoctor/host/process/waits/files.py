@@ -36,9 +36,10 @@ def lock(pid: int, descriptor: int) -> Awaited:
     """Return who holds the lock of an open file."""
     name = link_of(pid, descriptor)
     inode = _inode(f"/proc/{pid}/fd/{descriptor}")
-    for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
-        if words[1] != "->" and words[5] == inode and words[4] != str(pid) and int(words[4]) > 0:
+    held = [words for words in map(str.split, Path("/proc/locks").read_text().splitlines()) if words[1] != "->"]
+    held = [words for words in held if words[5] == inode]
+    for words in held:
+        if words[4] != str(pid) and int(words[4]) > 0:
             holder = words[4]
             return Awaited(
                 f"the lock of {name}, which process {holder} ({command_of(int(holder))}) holds",
@@ -46,6 +47,11 @@ def lock(pid: int, descriptor: int) -> Awaited:
                 f"ps -fp {holder}",
                 int(holder),
             )
+    if any(words[1] == "FLOCK" and words[4] == str(pid) for words in held):  # fcntl's do not keep off their own process
+        return Awaited(
+            f"the lock of {name}, which this process has itself, by a file that it opened before",
+            "take the lock once: flock is of an open file, and keeps a later open() out, in its own process too",
+        )
     return Awaited(f"the lock of {name}, which a process of another host or container holds")
 
 
@@ -55,6 +61,6 @@ def opening(path: str) -> Awaited | None:
         return None
     if is_fifo(path):
         return Awaited(
-            f"a process that opens the other end of the named pipe {path}", "start, or mend, what is to write"
+            f"a process that opens the other end of the named pipe {path}", "start, or mend, what is to open that end"
         )
     return Awaited(f"the file system of {path} to answer", "", shlex.join(("timeout", "5", "stat", path)))

@@ -83,6 +83,9 @@ def inner_function(frames: tuple[Frame, ...]) -> str:
     """Return the innermost function of a library, with its module's name; empty where the user's code is innermost."""
     if not frames or is_users(frames[0].file):
         return ""
-    path = Path(frames[0].file)
+    file = frames[0].file
+    if file.startswith("<frozen "):  # a part of Python that is no file: <frozen importlib._bootstrap>
+        return f"{file[len('<frozen ') : -1]}.{frames[0].function}"
+    path = Path(file)
     module = path.parent.name if path.stem == "__init__" else path.stem
     return f"{module}.{frames[0].function}"

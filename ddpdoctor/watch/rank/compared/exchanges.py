@@ -86,7 +86,7 @@ class Window:
             return
         addresses = {each.data_ptr() for each in dense}
         ours = set(map(id, self.parameters))
-        gradients = _gradients(self.parameters)
+        gradients = self.gradients()
         others = _gradients(each for each in self.held() if id(each) not in ours)
         if any(each.data_ptr() in addresses for each in gradients):
             exchange.what = "gradient"
@@ -96,6 +96,10 @@ class Window:
             exchange.what = ANOTHERS
         elif len(dense) == 1:
             exchange.norm, exchange.norms = _norm(dense), tuple(self._alike(dense[0], gradients, others))
+
+    def gradients(self) -> list[Any]:
+        """Return the gradients of the parameters, as they are now."""
+        return _gradients(self.parameters)
 
     def _alike(self, tensor: Any, gradients: list[Any], others: list[Any]) -> list[tuple[str, Any]]:
         """Return the norms of what a tensor can be a copy of: those of its size together, in a row."""

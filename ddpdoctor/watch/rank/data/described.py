@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from ddpdoctor.watch.rank.data.index_digest import Listing, listing, mapping, pi
 from ddpdoctor.watch.user_frames import file_of, is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
     from ddpdoctor.watch.rank.process import Process
 
 
@@ -126,19 +130,28 @@ def _shares(batches: Any) -> int | None:
     return number if isinstance(number, int) and number > 1 else None
 
 
-RANK = {"rank", "_rank", "get_rank", "global_rank", "local_rank", "process_index", "rank_id"}
-WORLD = {"world", "world_size", "_world_size", "get_world_size", "num_replicas", "num_processes", "n_ranks", "nprocs"}
+RANK = re.compile(r"\w*rank|rank_id|get_rank|(\w+_)?replica(_id|_index|_idx)?|(process|proc|shard)_(index|id|idx)")
+WORLD = re.compile(
+    r"(\w*_)?world(_size)?|\w*replicas|(num_|n_|n)?(shards|ranks|procs|gpus)|num_processes|(dp|data_parallel)_(world_)?size"
+)
+SOURCE = re.compile("(?i)rank|world|dist|replica|process|shard")
+VARIABLE = re.compile("\\w*RANK|WORLD_SIZE|\\w*PROCID|\\w*NTASKS")
 
 
 def speaks_of_ranks(kind: type) -> bool:
     """Whether a class of the user's speaks of a rank and of the number of ranks: it takes a part for each rank."""
-    said = {
-        name
-        for code in methods(kind).values()
-        if is_users(code.co_filename)
-        for name in (*code.co_names, *code.co_varnames, *code.co_freevars)
-    }
-    return bool(RANK & said) and bool(WORLD & said)
+    said = {name for code in methods(kind).values() if is_users(code.co_filename) for name in _said(code)}
+    return any(map(RANK.fullmatch, said)) and any(map(WORLD.fullmatch, said))
+
+
+def _said(code: CodeType) -> Iterator[str]:
+    """Yield the names that a method is given and, if one of those or a text can tell of ranks, those of its own."""
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = (*code.co_names, *code.co_freevars, *arguments)
+    texts = (each for each in code.co_consts if isinstance(each, str))
+    yield from given
+    if any(map(SOURCE.search, given)) or any(map(VARIABLE.fullmatch, texts)):
+        yield from code.co_varnames
 
 
 def length(thing: Any) -> int | None:

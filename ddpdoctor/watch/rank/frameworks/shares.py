@@ -41,7 +41,8 @@ def streamed_twice(loader: Any) -> Twice | None:
         ranks, shards = _dispatched(), DISPATCHER
     if ranks <= 1 or not _is_a_stream(data) or not speaks_of_ranks(type(data)):
         return None
-    alone = any(name in WORLD and value == 1 for name, value in vars(data).items())  # told that it is on its own
+    # One that was told that it is on its own takes no share.
+    alone = any(WORLD.fullmatch(name) and value == 1 for name, value in vars(data).items())
     return None if alone else Twice(type(data).__name__, shards, ranks)
 
 

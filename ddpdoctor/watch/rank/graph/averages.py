@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.watch.events import LossTerm
-from ddpdoctor.watch.rank.graph.constants import tells_hooks
+from ddpdoctor.watch.rank.graph.constants import is_packed, tells_hooks
 
 NODES = 40  # of a graph, from the loss on
 MOST = 8  # terms of a loss
@@ -98,8 +98,7 @@ def _factor(node: Any) -> Any:
 
 def _is_none(node: Any, name: str) -> bool:
     try:
-        raw = getattr(node, f"_raw_saved_{name}")
-        return getattr(raw, "unpack_hook", None) is None and getattr(node, f"_saved_{name}") is None
+        return not is_packed(node, name) and getattr(node, f"_saved_{name}") is None
     except (AttributeError, RuntimeError):
         return False
 
@@ -109,7 +108,7 @@ def _number(node: Any, name: str) -> Any:
     import torch
 
     try:
-        if getattr(getattr(node, f"_raw_saved_{name}"), "unpack_hook", None) is not None:
+        if is_packed(node, name):
             return None
         number = getattr(node, f"_saved_{name}")
         if type(number) is not torch.Tensor or number.numel() != 1 or number.requires_grad:

@@ -28,10 +28,9 @@ class Constant(NamedTuple):
 def other_number(node: Any) -> float | None:
     """Return the number that a product or a quotient was computed with; None where it is a tensor, or packed."""
     try:
-        raw = node._raw_saved_other  # noqa: SLF001 - as torch documents them for what a node has saved
-        if getattr(raw, "unpack_hook", None) is not None:
+        if is_packed(node, "other"):
             return None
-        number = node._saved_other  # noqa: SLF001 - as above
+        number = node._saved_other  # noqa: SLF001 - as torch documents them for what a node has saved
         is_one = getattr(number, "is_cpu", False) and number.numel() == 1 and not number.requires_grad
         return float(number) if is_one else None
     except (AttributeError, RuntimeError):  # freed, or changed since: torch says so itself
@@ -43,8 +42,8 @@ def is_other(node: Any, number: Any) -> bool:
     if not hasattr(number, "data_ptr"):
         return bool(other_number(node) == number)
     try:
-        packed = getattr(node._raw_saved_other, "unpack_hook", None) is not None  # noqa: SLF001 - as above
-        return not packed and bool(node._saved_other.data_ptr() == number.data_ptr())  # noqa: SLF001 - as above
+        same = not is_packed(node, "other") and node._saved_other.data_ptr() == number.data_ptr()  # noqa: SLF001 - as above
+        return bool(same)
     except (AttributeError, RuntimeError):  # as above
         return False
 
@@ -52,7 +51,12 @@ def is_other(node: Any, number: Any) -> bool:
 def divisor(loss: Any) -> float | None:
     """Return the number that a loss was divided by last; None where it was not, or where torch does not tell."""
     node = getattr(loss, "grad_fn", None)
-    return other_number(node) if tells_hooks() and node is not None and node.name() == "DivBackward0" else None
+    return other_number(node) if node is not None and node.name() == "DivBackward0" else None
+
+
+def is_packed(node: Any, name: str) -> bool:
+    """Whether a hook of the user's has packed what a node has saved, or can have: to read it would compute it anew."""
+    return not tells_hooks() or getattr(node, f"_raw_saved_{name}").unpack_hook is not None
 
 
 def tells_hooks() -> bool:

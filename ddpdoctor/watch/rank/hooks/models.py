@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Loaded, Wrapping
+from ddpdoctor.watch.events import CommHookGiven, Loaded, Wrapping
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import switching
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.on_import import when_imported
@@ -36,6 +36,7 @@ def hook(recorder: Recorder) -> list[Any]:
     return [
         patch(DistributedDataParallel, "__init__", _wrapping(recorder)),
         patch(DistributedDataParallel, "forward", _forward(recorder, counted)),
+        patch(DistributedDataParallel, "register_comm_hook", _hooking(recorder)),
         patch(Module, "load_state_dict", _loading(recorder)),
         patch(Module, "train", switching(functools.partial(recorder.safely, _switched, recorder))),
         when_imported("torch._dynamo.decorators", functools.partial(_leave_out, DistributedDataParallel, counted)),
@@ -83,6 +84,20 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 vars(model)[REBUILT] = Rebuilt(recorder.settings.session, name, build)
 
         return __init__
+
+    return wrap
+
+
+def _hooking(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def register_comm_hook(model: Any, state: object, hook: Any) -> None:
+            original(model, state, hook)
+            if recorder.is_rank:
+                recorder.safely(
+                    lambda: recorder.emit(CommHookGiven, name=getattr(hook, "__name__", type(hook).__name__))
+                )
+
+        return register_comm_hook
 
     return wrap
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Sharded, ShardedInside
+from ddpdoctor.watch.rank.model import tied
 from ddpdoctor.watch.rank.model.beginnings import are_synchronised
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
@@ -101,6 +102,8 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             given: Any = args[0] if args else kwargs.get("module")
             named = list(given.named_parameters()) if recorder.is_rank and hasattr(given, "named_parameters") else []
+            if named:
+                recorder.safely(tied.look, recorder, recorder.models.shards, given, "FullyShardedDataParallel")
             if named and not are_synchronised(args, kwargs):
                 recorder.safely(_begins, recorder, "FullyShardedDataParallel", named)
             shapes = [tuple(each.shape) for _, each in named]  # with use_orig_params they become parts of themselves
@@ -153,6 +156,7 @@ def _sharding(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
 def _sharded(recorder: Recorder, modules: Any) -> None:
     for module in modules if isinstance(modules, (list, tuple)) else (modules,):
         _look_around(recorder, module)
+        tied.look(recorder, recorder.models.shards, module, "fully_shard")
         named = list(module.named_parameters())
         _begins(recorder, "fully_shard", named)
         recorder.models.shards.take(module, "fully_shard", named, [tuple(each.shape) for _, each in named])

@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.watch.events import ShardedGradient
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
+from ddpdoctor.watch.rank.model.shards import is_dtensor
 
 MOST = 64  # of an optimizer
 INSIDE = "_fsdp_wrapped_module."
@@ -45,6 +46,11 @@ class Parts:
         return tuple(
             ShardedGradient(name.replace(INSIDE, ""), left, given) for name, left, given in pairs if left and given
         )
+
+    def without(self) -> tuple[str, ...]:
+        """Name those that require a gradient and have none, of tensors that know how they are sharded."""
+        bare = [each for each in self.parameters if each.requires_grad and each.grad is None and is_dtensor(each)]
+        return tuple(name.replace(INSIDE, "") for name in names_of(bare, {})) if bare else ()
 
     def forget(self) -> None:
         """Let go of all of them."""

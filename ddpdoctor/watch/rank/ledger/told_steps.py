@@ -69,6 +69,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
             for each in state.tensors
         ),
         parts=account.parts.told(),
+        without=account.parts.without(),
         numbers=tuple(seen.operands.found.values()),
         holdings=tuple(state.named(seen.operands.names())),
         rows=seen.rows,

@@ -51,7 +51,7 @@ def stay_outermost(recorder: Recorder) -> None:
 def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
-            with last_words():
+            with last_words(of_process=True):
                 recorder.failed(exc)
                 if isinstance(exc, KeyboardInterrupt):
                     recorder.safely(recorder.leaving.interrupted, exc)

@@ -1,0 +1,88 @@
+"""A project as one of its files sees it; what checks ask of it is kept, since what they find hangs on the answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from ddpdoctor.lint.cache import digest
+from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.starting import needed, starts_ranks
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.text.tree import Tree
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A project, seen from one of its files."""
+
+    project: Project
+    path: str
+    asked: dict[tuple[str, str], str] = field(default_factory=dict)
+    """What checks asked of files that this one does not reach, and a digest of each answer."""
+
+    def says(self, word: str) -> bool:
+        """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
+        return self.project.says(self.path, word)
+
+    def is_imported(self) -> bool:
+        """Whether another file of those that are looked at imports the file."""
+        return self._noted("is_imported", "", bool(self.project.importers.get(self.path)))
+
+    def others_say(self, word: str) -> bool:
+        """Whether a regular expression occurs in reach of the file, in another one."""
+        return self.project.others_say(self.path, word)
+
+    def mentions(self, word: str) -> bool:
+        """Whether a word stands in a Python file of those that are looked at, or beside the file."""
+        return self._noted("mentions", word, self.project.mentions(self.path, word))
+
+    def in_launches(self, word: str) -> bool:
+        """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
+        return self._noted("in_launches", word, self.project.in_launches(self.path, word))
+
+    def launches_beside(self) -> list[str]:
+        """Return the texts of the shell scripts in the folder of the file."""
+        return self._noted("launches_beside", "", self.project.launches_beside(self.path))
+
+    def beside(self, name: str) -> str | None:
+        """Return the text of a file that a launch script names; None where there is none at that place."""
+        return self._noted("beside", name, self.project.beside(self.path, name))
+
+    def spawns(self, name: str) -> bool:
+        """Whether a script that a launch script names starts ranks itself on every way, and reads no rank."""
+        return starts_ranks(self.beside(name) or "")
+
+    def needed(self, name: str) -> str:
+        """Return the variable of a launcher that a script which a launch script names fails without, in each run."""
+        return needed(self.beside(name) or "")
+
+    def trees(self, word: str) -> Iterator[tuple[str, Tree]]:
+        """Yield the Python files in reach of the file, itself left out, that a regular expression occurs in."""
+        for other in sorted(self.project.reach(self.path) - {self.path}):
+            if other.endswith(".py") and re.search(word, self.project.text(other)):
+                tree = tree_of(self.project, other)
+                if tree is not None:
+                    yield other, tree
+
+    def unknown(self) -> set[str]:
+        """Return the names of imports, in reach, that lead to code which is not known here."""
+        return self.project.unknown(self.path)
+
+    def _noted(self, question: str, about: str, answer: T) -> T:
+        self.asked[question, about] = digest(repr(answer).encode(errors="replace"))
+        return answer
+
+    def still(self, asked: Iterable[tuple[str, str, str]]) -> bool:
+        """Whether each of these questions has the answer of which this is the digest."""
+        for question, about, answer in asked:
+            getattr(self, question)(*[about] if about else [])
+            if self.asked.get((question, about)) != answer:
+                return False
+        return True

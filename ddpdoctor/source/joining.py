@@ -1,0 +1,62 @@
+"""Which functions of a project make the process group, and what a call of one runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.reach.bound import definition, values
+from ddpdoctor.source.reach.sites import SPAWN
+from ddpdoctor.source.text.names import resolve
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.text.tree import Defined, Tree
+
+JOINS = re.compile(
+    r"\b(?:init_process_group|DistributedDataParallel)\b|\b(?:spawn|start_processes)\s*\(|import[^\n]*\bspawn\b"
+    r"|\bAccelerator\("
+)
+"""What a training of several ranks says; `set_start_method("spawn")` is about the workers of a loader."""
+
+
+def run_by(tree: Tree, called: Defined) -> ast.FunctionDef | None:
+    """Return the function that a call of something runs: of a class, its ``__init__``."""
+    if isinstance(called, ast.FunctionDef):
+        return called
+    made = [each.node for each in tree.bindings.get(called, {}).get("__init__", [])]
+    return made[0] if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
+
+
+LEVELS = 2  # helpers that call each other before the group is made
+
+
+def makes_group(tree: Tree, function: ast.AST, levels: int = LEVELS) -> bool:
+    """Whether a function makes the process group, itself or through others of the project."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            if resolve(tree, node.func) == "torch.distributed.init_process_group":
+                return True
+            there = definition(tree, node.func) if levels else None
+            if there is not None and there[1] is not function and makes_group(*there, levels - 1):
+                return True
+    return False
+
+
+def called(tree: Tree, call: ast.Call) -> ast.expr:
+    """Return what a call calls: of one that starts ranks, the function that they run."""
+    return call.args[0] if call.args and resolve(tree, call.func) in SPAWN else call.func
+
+
+def asked(tree: Tree, made: ast.Call, method: str) -> list[ast.Call]:
+    """Return the calls of a method of what a call makes: at once, or by the variable that holds nothing else."""
+    found = []
+    for node in tree.members.get(method, ()):
+        call = tree.parents[node]
+        held = node.value
+        if isinstance(held, ast.Name | ast.Attribute):
+            bindings = values(tree, held)
+            held = bindings[0].value or held if len(bindings) == 1 else held
+        if held is made and isinstance(call, ast.Call) and call.func is node:
+            found.append(call)
+    return found
