@@ -75,11 +75,12 @@ def _in_texts(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[S
     """Try the checks that read logs or sources."""
     from ddpdoctor.logs.examination import examination
     from ddpdoctor.selftest.logs import try_logs
-    from ddpdoctor.selftest.sources import try_sources
+    from ddpdoctor.selftest.sources import linter, try_sources
 
     prepared = examination(every)
     yield from (try_logs(check, prepared) for check in chosen if check.of(Instrument.LOG))
-    yield from (try_sources(check, every) for check in chosen if check.of(Instrument.LINT))
+    with linter(every) as linted:
+        yield from (try_sources(check, linted) for check in chosen if check.of(Instrument.LINT))
 
 
 @contextmanager

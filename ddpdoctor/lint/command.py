@@ -35,7 +35,7 @@ def looks_at_commands(check: Check) -> bool:
 
 def found_in_command(words: Sequence[str], checks: Iterable[Check]) -> Iterator[Found]:
     """Yield what is certainly wrong in a command, which the user's shell has expanded: what is left, is quoted."""
-    asked = [check for check in checks if looks_at_commands(check)]
+    asked = tuple(check for check in checks if looks_at_commands(check))
     for each in examine(asked, LaunchScript(NAME, f"{shlex.join(words)}\n", TYPED), Project()).found:
         if each.is_certain:
             yield replace(each, finding=_of_command(each.finding))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.steps import STEPS, TooManyStepsError
 
 if TYPE_CHECKING:
-    from ddpdoctor.facets import Check
+    from ddpdoctor.facets import Check, Facet
     from ddpdoctor.findings import Finding
     from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.project import Project
@@ -66,7 +67,7 @@ def _link(script: Script, project: Project) -> None:
         link(project, path, script.tree)
 
 
-def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked:
+def examine(checks: tuple[Check, ...], script: Source, project: Project) -> Looked:
     """Ask all checks that have a facet for it; of a test, none.
 
     Raises:
@@ -81,20 +82,21 @@ def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked
     for given in _faces(script):
         name = "script" if isinstance(given, Script) else "launch"
         needs: dict[str, Any] = {name: given, "project": around}
-        for check in checks:
-            for facet in check.of(Instrument.LINT):
-                if name not in facet.needs:
-                    continue
-                said = evaluate(check, facet, needs.__getitem__)
-                found += [
-                    Found(check, _with_diff(each, script)) for each in said.findings if not _never_runs(each, script)
-                ]
-                if STEPS.is_over:
-                    raise TooManyStepsError
-                if said.crash:
-                    crashes.append(f"{script.path}: {check.code} {check.slug} crashed: {said.crash}")
+        for check, facet in _facets(checks, name):
+            said = evaluate(check, facet, needs.__getitem__)
+            found += [Found(check, _with_diff(each, script)) for each in said.findings if not _never_runs(each, script)]
+            if STEPS.is_over:
+                raise TooManyStepsError
+            if said.crash:
+                crashes.append(f"{script.path}: {check.code} {check.slug} crashed: {said.crash}")
     asked = tuple((*question, answer) for question, answer in around.asked.items())
     return Looked(tuple(sorted(_once(found), key=_where)), tuple(crashes), asked)
+
+
+@functools.lru_cache(maxsize=8)
+def _facets(checks: tuple[Check, ...], name: str) -> tuple[tuple[Check, Facet], ...]:
+    """Return the facets that ask for this input: the same for all files of a run."""
+    return tuple((check, facet) for check in checks for facet in check.of(Instrument.LINT) if name in facet.needs)
 
 
 def _faces(script: Source) -> Iterator[Source]:

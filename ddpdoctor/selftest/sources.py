@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,9 @@ class Program:
     files: tuple[tuple[str, str], ...]
 
 
+Linter = Callable[[Program], "tuple[list[Found], str]"]
+
+
 def programs(path: Path) -> Iterator[Program]:
     """Read the programs of a file."""
     parts = re.split(r"^=== (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -47,30 +51,38 @@ def programs(path: Path) -> Iterator[Program]:
         yield Program(shows, tuple(each for each in named if each[1].strip()))
 
 
-def linted(program: Program, checks: tuple[Check, ...]) -> tuple[list[Found], str]:
-    """Return what all checks find in a program, and what kept them from looking."""
-    with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder:
-        paths = []
-        for name, text in program.files:
-            paths.append(Path(folder, *DEEP, name))
-            paths[-1].parent.mkdir(parents=True, exist_ok=True)
-            paths[-1].write_text(text, encoding="utf-8")
-        done = lint(paths, Wanted(tuple(each for each in checks if each.of(Instrument.LINT)), confidence=LIKELY))
-    return [*done.found], "; ".join((*done.faults, *done.crashes))
+@contextmanager
+def linter(checks: tuple[Check, ...]) -> Iterator[Linter]:
+    """Yield a function that returns what all checks find in a program, and what kept them from looking."""
+    wanted = Wanted(tuple(each for each in checks if each.of(Instrument.LINT)), confidence=LIKELY)
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as top:
+        deep = Path(top, *DEEP)
+        deep.mkdir(parents=True)
+
+        def linted(program: Program) -> tuple[list[Found], str]:
+            with tempfile.TemporaryDirectory(dir=deep) as folder:
+                paths = [Path(folder, name) for name, _ in program.files]
+                for path, (_, text) in zip(paths, program.files, strict=True):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, encoding="utf-8")
+                done = lint(paths, wanted)
+            return [*done.found], "; ".join((*done.faults, *done.crashes))
+
+        yield linted
 
 
-def try_sources(check: Check, checks: tuple[Check, ...]) -> SelfTestResult:
-    """Lint all programs with all checks there are."""
-    return SelfTestResult(check, _broken(check, checks), _healthy(check, checks), "lint")
+def try_sources(check: Check, linted: Linter) -> SelfTestResult:
+    """Lint all programs of a check."""
+    return SelfTestResult(check, _broken(check, linted), _healthy(check, linted), "lint")
 
 
-def _broken(check: Check, checks: tuple[Check, ...]) -> Result:
+def _broken(check: Check, linted: Linter) -> Result:
     path = fixture(check, "broken.sources")
     if not path.is_file():
         return _result(check, Status.CRASHED, reason=f"there is no fixture {path}")
     findings = []
     for program in programs(path):
-        found, fault = linted(program, checks)
+        found, fault = linted(program)
         own = [each.finding for each in found if each.check is check]
         lines = [number for _, text in program.files for number, line in enumerate(text.split("\n"), 1) if HERE in line]
         places = [finding.place.line for finding in own]
@@ -82,12 +94,12 @@ def _broken(check: Check, checks: tuple[Check, ...]) -> Result:
     return _result(check, Status.FAILED, tuple(findings))
 
 
-def _healthy(check: Check, checks: tuple[Check, ...]) -> Result:
+def _healthy(check: Check, linted: Linter) -> Result:
     path = fixture(check, "healthy.sources")
     if not path.is_file():
         return _result(check, Status.CRASHED, reason=f"there is no fixture {path}")
     for program in programs(path):
-        found, fault = linted(program, checks)
+        found, fault = linted(program)
         found = [each for each in found if each.check is check or each.finding.severity is not Severity.NOTE]
         if fault:
             return _result(check, Status.CRASHED, reason=f"{program.shows!r}: {fault}")

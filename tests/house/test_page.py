@@ -20,10 +20,11 @@ from ddpdoctor.report.html.heat import Cell, add_heat
 from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.html.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
-from ddpdoctor.watch.events import RankSteps
+from ddpdoctor.watch.events import Failed, RankSteps
 from ddpdoctor.watch.events.blocks import Block
-from ddpdoctor.watch.figures.anatomy import steps_data
+from ddpdoctor.watch.figures.anatomy import marks, steps_data
 from ddpdoctor.watch.figures.norms import distances
+from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +115,14 @@ def test_a_moment_is_marked_and_told() -> None:
     (line,) = root.iter("line")
     assert float(line.attrib["x1"]) == pytest.approx(LEFT + WIDTH, abs=1)
     assert any("the ranks stand still" in (each.text or "") for each in root.iter("p"))
+
+
+def test_a_launcher_that_fails_is_called_one() -> None:
+    """The process that starts the ranks is none of them."""
+    training = Training()
+    training.add(Failed(pid=1, time=5.0, error="SignalException", text=""))
+
+    assert [each["what"] for each in marks([training])] == ["the launcher fails: SignalException"]
 
 
 def test_the_page_fetches_nothing_and_has_words_for_each_picture() -> None:

@@ -17,7 +17,7 @@ from ddpdoctor.lint.edits import applied
 from ddpdoctor.lint.mend import mended
 from ddpdoctor.lint.run import LIKELY, Wanted, lint, lint_text
 from ddpdoctor.selftest.result import fixture
-from ddpdoctor.selftest.sources import linted, programs, try_sources
+from ddpdoctor.selftest.sources import linter, programs, try_sources
 
 RULES = tuple(check for check in CHECKS if check.of(Instrument.LINT))
 ALL = Wanted(RULES, confidence=LIKELY)
@@ -41,7 +41,8 @@ def script(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("check", RULES, ids=lambda check: check.slug)
 def test_a_rule_finds_each_broken_program_at_its_line_and_no_rule_speaks_of_the_healthy_ones(check: Check) -> None:
     """The programs lie in the fixture folder of the check."""
-    trial = try_sources(check, CHECKS)
+    with linter(CHECKS) as linted:
+        trial = try_sources(check, linted)
 
     assert trial.verdict == "ok", f"{trial.broken.reason} {trial.healthy.reason}"
 
@@ -291,7 +292,8 @@ def test_a_project_is_read_across_its_files() -> None:
     """What another file does, that imports this one or is imported, keeps a rule quiet; without that file it speaks."""
     check = next(each for each in RULES if each.slug == "set-epoch-not-called")
     program = next(each for each in programs(fixture(check, "healthy.sources")) if len(each.files) > 1)
-    assert linted(program, CHECKS) == ([], "")
+    with linter(CHECKS) as linted:
+        assert linted(program) == ([], "")
 
     path = Path("train.py")
     path.write_text(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
 
+from ddpdoctor.facets import NotRun
 from ddpdoctor.selftest.trainings import watched
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Failed
@@ -42,7 +43,10 @@ RAISED = (
 def test_the_patient_is_explained_and_the_control_is_left_in_peace(slug: str, jobs: Jobs) -> None:
     """One finding, by the check whose ailment it is, at a line of the script; nothing on the healthy twin."""
     folder = FIXTURES / slug.replace("-", "_")
-    found = watched(folder / "broken.py", CHECKS, jobs)
+    try:
+        found = watched(folder / "broken.py", CHECKS, jobs)
+    except NotRun as exc:
+        pytest.skip(str(exc))
 
     assert [each.check.slug for each in found] == [slug]
     assert found[0].finding.place.file == str(folder / "broken.py")
@@ -493,7 +497,7 @@ def train():
 def test_uninstall_gives_back_what_sees_exceptions(free_port: Port) -> None:
     """The excepthook that torch made while the watch was on, mp's process, and what writes torchrun's error file."""
     text = """
-import multiprocessing.process, os, sys
+import inspect, multiprocessing.process, os, sys
 import torch, torch.distributed as dist, torch.multiprocessing.spawn
 from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 import ddpdoctor
@@ -507,7 +511,8 @@ dist.init_process_group("gloo")
 changed = state()
 ddpdoctor.uninstall()
 assert state() == before != changed
-assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
+if "sys.excepthook" in inspect.getsource(dist.distributed_c10d):  # not in torch 2.2
+    assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
 """
     done = subprocess.run([sys.executable, "-c", text, free_port()], capture_output=True, text=True, check=False)
 

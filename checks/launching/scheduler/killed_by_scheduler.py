@@ -144,7 +144,7 @@ def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
             (
                 "the scheduler or platform ended the job: time limit, preemption, eviction",
                 "a rank on another node failed first, and the launcher ended the others",
-                "a person ended it",
+                "a person ended it, or what started it: timeout, a service, a terminal that was closed",
             ),
             'sacct -j "$SLURM_JOB_ID" --format=JobID,NodeList,State,ExitCode,Elapsed,Timelimit',
         ),

@@ -131,7 +131,8 @@ def marks(trainings: Iterable[Training]) -> list[dict[str, Any]]:
         if stalled := training.of(Stalled):
             found.append((stalled[0].time - max(each.seconds for each in stalled[0].ranks), "the ranks stand still"))
         if failed := sorted(training.of(Failed), key=lambda each: each.time):
-            found.append((failed[0].time, f"rank {failed[0].rank} fails: {failed[0].error}"))
+            who = "the launcher" if failed[0].rank is None else f"rank {failed[0].rank}"
+            found.append((failed[0].time, f"{who} fails: {failed[0].error}"))
         if (apart := first_apart(training)) is not None:
             found.append((apart.time, f"the weights of the ranks are no longer equal, seen in step {apart.number}"))
     return [{"at": at - shift, "what": what} for at, what in sorted(found)]

@@ -5,10 +5,14 @@ A fork server imports this module once for all ranks; all that a watch needs is 
 
 from __future__ import annotations
 
-import multiprocessing.synchronize  # noqa: F401 - as the hooks and torch's error handler: see above
+import encodings.ascii  # noqa: F401 - as all that is not used here: see above
+import multiprocessing.popen_fork
+import multiprocessing.queues
+import multiprocessing.synchronize  # noqa: F401
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import psutil  # noqa: F401
 import torch.distributed.elastic.multiprocessing.errors  # noqa: TID253 - ranks import this module alone
 import torch.utils.file_baton  # noqa: TID253 - as above
 
