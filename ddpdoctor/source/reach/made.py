@@ -33,7 +33,7 @@ def _holds_one(tree: Tree, binding: Binding, paths: Collection[str], depth: int)
             return True
         if launches := _launches(tree, parameter):
             return all(is_made(tree, each, paths, depth) for each in launches)
-    found = given(tree, binding)
+    found = given(tree, binding) or []
     return bool(found) and all(is_made(there, each, paths, depth) for there, each in found)
 
 
