@@ -20,6 +20,7 @@ from ddpdoctor.checkpoint.keys import (
     WRAPPER_NAMES as WRAPPER_NAMES,
     Strip as Strip,
     assumed_strip as assumed_strip,
+    counter_in as counter_in,
     is_averaged as is_averaged,
     is_flat as is_flat,
     possible_strips as possible_strips,

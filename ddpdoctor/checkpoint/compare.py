@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER, Strip, is_averaged, possible_strips, wrappers_in
+from ddpdoctor.checkpoint.keys import Strip, counter_in, possible_strips, wrappers_in
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
@@ -71,8 +71,8 @@ def closest_difference(checkpoint: CheckpointFile, model: Sequence[ModelEntry]) 
 def difference(state_dict: StateDict, model: Sequence[ModelEntry]) -> KeyDifference:
     """Compare one state dict with the model, with the least stripping that makes them agree best."""
     keys = state_dict.keys
-    if is_averaged(keys) and all(parameter.key != AVERAGED_COUNTER for parameter in model):
-        keys = tuple(key for key in keys if key != AVERAGED_COUNTER)
+    if (counter := counter_in(keys)) and all(parameter.key != counter for parameter in model):
+        keys = tuple(key for key in keys if key != counter)
     model_strips = list(possible_strips(parameter.key for parameter in model))
     targets = [(each, frozenset(each(parameter.key) for parameter in model)) for each in model_strips]
     best = min(

@@ -20,6 +20,7 @@ USUAL = ("module", "_forward_module")  # somebody does
 WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")
 AVERAGED_COUNTER = "n_averaged"
+COUNTERS = (AVERAGED_COUNTER, "steps")  # of torch's AveragedModel, and of mmengine's
 MOST_FRONTS = 8  # stacks that begin differently, in one file
 FEW_PARTS = 3  # wrapped each for itself, that are taken off one by one
 DEEPEST = 8  # wrappers around each other
@@ -97,10 +98,14 @@ def is_flat(key: str) -> bool:
 
 def is_averaged(keys: Collection[str]) -> bool:
     """Recognise the state dict of an AveragedModel: a counter beside keys that all begin with ``module.``."""
-    if AVERAGED_COUNTER not in keys:
-        return False
-    rest = [key for key in keys if key != AVERAGED_COUNTER]
-    return bool(rest) and all(key.startswith("module.") for key in rest)
+    return bool(counter_in(keys))
+
+
+def counter_in(keys: Collection[str]) -> str:
+    """Return which key is the counter of an AveragedModel; empty where these are the keys of none."""
+    counter = next((each for each in COUNTERS if each in keys), "")
+    rest = [key for key in keys if key != counter] if counter else []
+    return counter if rest and all(key.startswith("module.") for key in rest) else ""
 
 
 def assumed_strip(keys: Iterable[str]) -> Strip:
@@ -108,7 +113,9 @@ def assumed_strip(keys: Iterable[str]) -> Strip:
 
     A name that a layer can have counts only at the front, and where every key has it.
     """
-    keys = [key for key in keys if key != AVERAGED_COUNTER]
+    keys = list(keys)
+    counter = counter_in(keys) or AVERAGED_COUNTER
+    keys = [key for key in keys if key != counter]
     front = shared_front(keys)
     text = "\n".join(keys)
     possible = [segment for segment in WRAPPER_NAMES if segment in text]

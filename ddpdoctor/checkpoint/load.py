@@ -54,7 +54,7 @@ def load_state_dict(model: nn.Module, source: Path | Mapping[str, Any]) -> Loade
         NoMatch: its keys and shapes are not the model's, whatever the prefixes.
     """
     from ddpdoctor.checkpoint import NoMatch
-    from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER, is_averaged
+    from ddpdoctor.checkpoint.keys import counter_in
     from ddpdoctor.checkpoint.rename.fit import fitted, in_the_way
     from ddpdoctor.checkpoint.rename.plan import described, names_of
 
@@ -63,7 +63,8 @@ def load_state_dict(model: nn.Module, source: Path | Mapping[str, Any]) -> Loade
     wanted = described(model.state_dict().items())
     reasons = []
     for location, values in _state_dicts(value):
-        extra = AVERAGED_COUNTER if is_averaged(tuple(values)) and AVERAGED_COUNTER not in wanted.keys else ""
+        counter = counter_in(tuple(values))
+        extra = "" if counter in wanted.keys else counter
         state_dict = described(((key, each) for key, each in values.items() if key != extra), location)
         new = fitted(state_dict, wanted)
         if isinstance(new, list):

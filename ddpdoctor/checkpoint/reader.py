@@ -141,7 +141,29 @@ def checkpoints_in(folder: Path) -> list[Path]:
     indices = sorted(folder.glob(f"*{INDEX}"))
     shards = {name for index in indices for name in _shards_of(index)}
     files = sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    own = {each.resolve() for each in files if not each.is_symlink()}  # last.ckpt is often but another name of one
+    files = [each for each in files if not (each.is_symlink() and each.resolve() in own)]
     return [*indices, *(each for each in files if each.name not in shards)]
+
+
+def models_in(folder: Path) -> tuple[list[Path], list[Path]]:
+    """List the checkpoints of a folder that are to be repaired, and its files that hold no weights by name.
+
+    An optimizer, a scheduler, the states of random generators: frameworks save them beside the weights, in files of
+    their own. Where there is nothing else, all are to be repaired, as is what cannot be read: that is refused.
+    """
+    files = checkpoints_in(folder)
+    others = [each for each in files if _without_weights(each)]
+    return ([each for each in files if each not in others], others) if len(others) < len(files) else (files, [])
+
+
+def _without_weights(path: Path) -> bool:
+    try:
+        file = inspect(path)
+    except BadTarget:
+        return False
+    known = file.format in {Format.TORCH, Format.LEGACY} and not (file.damage or file.opaque or file.notes)
+    return known and not (file.state_dicts or file.modules)
 
 
 def index_of(path: Path) -> Path | None:

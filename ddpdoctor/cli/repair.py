@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
     chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
     if sum(chosen) != 1:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
-    paths = list(_all(checkpoints))
+    paths, others = _all(checkpoints)
     from ddpdoctor import checkpoint
     from ddpdoctor.checkpoint.lines import shortened
 
@@ -69,7 +68,8 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
             checkpoint.undo_all(paths)
             click.echo("\n".join(f"{path}: as before the last repair" for path in paths))
         else:
-            _repair(paths, options)
+            _repair(paths, options, folder=_is_folder(options["output"], checkpoints, paths))
+            _tell(others)
     except BadTarget as exc:
         reasons = exc.reasons if isinstance(exc, checkpoint.SomeRefused) else (exc,)
         for reason in reasons:
@@ -79,7 +79,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
         sys.exit(1 if all(isinstance(reason, checkpoint.NoMatch) for reason in reasons) else 2)
 
 
-def _repair(paths: list[str], options: dict[str, Any]) -> None:
+def _repair(paths: list[str], options: dict[str, Any], *, folder: bool) -> None:
     from ddpdoctor import checkpoint
     from ddpdoctor.report.checkpoint.repair import repair_data, repair_text
 
@@ -97,21 +97,39 @@ def _repair(paths: list[str], options: dict[str, Any]) -> None:
         force=options["force"],
     )
     shown = style(sys.stdout)
-    for done in checkpoint.repair_all(paths, options["output"], order):
+    for done in checkpoint.repair_all(paths, options["output"], order, folder=folder):
         as_json = options["form"] == "json"
         click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, shown, table=options["dry_run"]))
 
 
-def _all(paths: tuple[str, ...]) -> Iterator[str]:
-    """Yield the checkpoints; for a folder of single files, these."""
-    from ddpdoctor.checkpoint.reader import checkpoints_in, is_one
+def _all(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """List the checkpoints, of a folder of single files these; and those of its files that hold no weights."""
+    from ddpdoctor.checkpoint.reader import is_one, models_in
 
+    found: list[str] = []
+    others: list[str] = []
     for path in paths:
         folder = Path(path)
-        if folder.is_dir() and not is_one(folder) and (files := checkpoints_in(folder)):
-            yield from map(str, files)
-        else:
-            yield path
+        files, rest = models_in(folder) if folder.is_dir() and not is_one(folder) else ([], [])
+        found += map(str, files) if files else [path]
+        others += map(str, rest)
+    return found, others
+
+
+def _is_folder(output: str | None, named: tuple[str, ...], paths: list[str]) -> bool:
+    """Whether the copy of one checkpoint is to stand in a folder under its own name: of a folder's file, or as told."""
+    from ddpdoctor.checkpoint.reader import SUFFIXES
+
+    if output is None or len(named) > 1 or Path(paths[0]).is_dir():
+        return False
+    return output.endswith(os.sep) or (named[0] != paths[0] and Path(output).suffix not in SUFFIXES)
+
+
+def _tell(others: list[str]) -> None:
+    """Say which files of a folder were left alone."""
+    if others:
+        names = ", ".join(Path(each).name for each in others)
+        click.echo(f"ddpdoctor: left alone, as no state dict of a model is in it: {names}", err=True)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

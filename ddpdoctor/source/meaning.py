@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach import bound
+from ddpdoctor.source.reach.made import is_made
 from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.text.names import LONGEST
@@ -126,6 +127,10 @@ class Meaning(Written):
                     break
         is_one = isinstance(held, ast.Call) and self.resolve(held.func) in paths
         return held if is_one and isinstance(held, ast.Call) else None
+
+    def is_a(self, node: ast.expr, *paths: str) -> bool:
+        """Whether an object is of a class of these full names, made here or passed on by whoever calls."""
+        return self.made_by(node, *paths) is not None or is_made(self.tree, node, paths)
 
     def is_assigned(self, node: ast.Attribute) -> bool:
         """Whether the file stores something in this attribute of this object."""

@@ -273,6 +273,88 @@ def test_a_metric_of_one_rank_is_named_where_lightning_reduces_it_later(
     assert named == ([("ranks-log-different-metrics", line)] if found else [])
 
 
+@pytest.mark.parametrize(
+    ("said", "names", "found"),
+    [
+        (
+            "`ModelCheckpoint(monitor='score')` could not find the monitored key in the returned metrics: []",
+            ("score",),
+            1,
+        ),
+        ("Early stopping conditioned on metric `score` which is not available.", ("score",), 1),
+        ("Early stopping conditioned on metric `score` which is not available.", (), 0),
+        ("No `predict_dataloader()` method defined to run `Trainer.predict`.", ("score",), 0),
+    ],
+)
+def test_a_monitored_metric_that_one_rank_alone_logs(
+    tmp_path: Path, said: str, names: tuple[str, ...], *, found: int
+) -> None:
+    """The rank that lacks it fails first, by its callback; the line that logs it on the other one is the cause."""
+    file, line = written(tmp_path, LOGS)
+    logged = [MetricSynced(pid=1, time=1.0, rank=0, name=name, site=Site(file, line, "on_end")) for name in names]
+    joined = [Joined(pid=rank + 1, time=0.5, rank=rank, world_size=2, backend="gloo") for rank in (0, 1)]
+    error = "MisconfigurationException"
+    first = Failed(pid=2, time=2.0, rank=1, error=error, text=f"{error}: {said}")
+    lost = Failed(pid=1, time=3.0, rank=0, error="RuntimeError", text="RuntimeError: Connection closed by peer")
+
+    slugs = [slug for slug, *_ in asked(*joined, *logged, PeerLost(pid=1, time=4.0, first=first, others=(lost,)))]
+
+    assert slugs == (["ranks-log-different-metrics"] if found else ["one-rank-failed"])
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "found"),
+    [
+        ("[model]", "optimizer.step()", True),
+        ("[model]", "optimizer.step(); optimizer.zero_grad()", True),
+        ("[model, optimizer]", "optimizer.step()", False),
+        ("joinables", "optimizer.step()", False),
+        ("[model]", "loss(model(x)).backward(); optimizer.step()", False),
+    ],
+)
+def test_a_sharded_optimizer_that_join_was_not_given(tmp_path: Path, given: str, step: str, *, found: bool) -> None:
+    """Its step hands round what each rank has updated, and nobody answers on a rank without batches."""
+    text = f"""
+        with Join({given}):
+            for x, y in batches:
+                loss(model(x)).backward()
+                {step}  # here
+        """
+    file, line = written(tmp_path, text)
+    head, at = Site(file, 2, "<module>"), Site(file, line, "<module>")
+    one = waits(0, "all_reduce", head, 6, Communication(39, 1.0, "all_reduce", "0", "[1]", head))
+    other = waits(1, "broadcast", at, 8, Communication(39, 1.0, "broadcast", "0", "[8]", at))
+
+    said = asked(Stalled(pid=1, time=2.0, ranks=(one, other), world_size=2))
+
+    named = [(message, place) for slug, message, place in said if slug == "collective-within-join"]
+    assert bool(named) is found
+    if found:
+        assert "in the step of optimizer, which Join was not given" in named[0][0]
+        assert named[0][1] == line
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [("optimizer.consolidate_state_dict(to=rank)", "consolidate_state_dict(to=0)"), ("send(rank)", "dist.broadcast(")],
+)
+def test_each_rank_names_itself(tmp_path: Path, code: str, fix: str) -> None:
+    """The fix is in the words of the line: of a sharded optimizer's state that is brought together, its own."""
+    file, line = written(tmp_path, f"{code}  # here")
+    site = Site(file, line, "<module>")
+    ranks = [
+        waits(rank, "broadcast", site, 4, Communication(7, 1.0, "broadcast", "0", f"[1], root {1 - rank}", site))
+        for rank in (0, 1)
+    ]
+    dispatcher = Dispatcher(CHECKS)
+
+    [found] = dispatcher.see(Stalled(pid=0, time=2.0, ranks=tuple(ranks), world_size=2))
+
+    assert found.check.slug == "collective-roots-differ"
+    assert found.finding.fix is not None
+    assert fix in found.finding.fix.diff
+
+
 def stepped(rank: int, number: int, factor: float) -> StepFingerprinted:
     """Return a step before which a rank has multiplied its part of a gradient."""
     left = (1.0 + rank, -2.0, 0.5, 3.0, 4.0)

@@ -64,6 +64,80 @@ def test_all_of_them(tmp_path: Path, runs: Path) -> None:
     assert shot(runs) == before
 
 
+def of_a_trainer(folder: Path) -> None:
+    """Save what the transformers Trainer resumes from: weights, and states in files of their own."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    save_file(state(), folder / "model.safetensors")
+    torch.save(
+        {"state": {0: {"exp_avg": torch.ones(2, 3)}}, "param_groups": [{"params": [0]}]}, folder / "optimizer.pt"
+    )
+    torch.save({"last_epoch": 3}, folder / "scheduler.pt")
+    torch.save({"cpu": torch.get_rng_state()}, folder / "rng_state_0.pth")
+    (folder / "trainer_state.json").write_text('{"global_step": 3}')
+
+
+def test_states_beside_the_weights_stay(tmp_path: Path) -> None:
+    """Of a framework's folder the weights are repaired; the optimizer and what else has no state dict is left alone."""
+    folder = tmp_path / "checkpoint-3"
+    of_a_trainer(folder)
+    before = shot(folder)
+    copied = run("repair", folder, "-o", tmp_path / "out")
+    assert (copied.exit_code, keys(tmp_path / "out/model.safetensors")) == (0, ("a", "b"))
+    assert (
+        "left alone, as no state dict of a model is in it: optimizer.pt, rng_state_0.pth, scheduler.pt" in copied.output
+    )
+
+    assert run("repair", folder, "--in-place").exit_code == 0
+    assert keys(folder / "model.safetensors") == ("a", "b")
+    assert {name for name, data in shot(folder).items() if before.get(name) != data} - {
+        name for name in shot(folder) if name.startswith(".")
+    } == {"model.safetensors"}
+    assert run("repair", folder, "--undo").exit_code == 0
+    assert keys(folder / "model.safetensors") == ("module.a", "module.b")
+
+
+def test_states_alone_are_refused(tmp_path: Path) -> None:
+    """A folder in which no file has a state dict is no success: each file says so, with exit status 2."""
+    folder = tmp_path / "checkpoint-3"
+    of_a_trainer(folder)
+    (folder / "model.safetensors").unlink()
+    refused = run("repair", folder, "--in-place")
+    assert (refused.exit_code, "optimizer.pt cannot be repaired: it holds dict of 2" in refused.output) == (2, True)
+
+
+def test_a_second_name_in_the_folder(tmp_path: Path) -> None:
+    """A link to a file beside it, as Lightning's last.ckpt is, is that file, and no second one."""
+    import torch
+
+    torch.save({"state_dict": state()}, tmp_path / "epoch=1.ckpt")
+    (tmp_path / "last.ckpt").symlink_to("epoch=1.ckpt")
+    assert run("repair", tmp_path, "--in-place").exit_code == 0
+    assert keys(tmp_path / "last.ckpt") == ("a", "b")
+    assert (tmp_path / "last.ckpt").is_symlink()
+
+
+@pytest.mark.parametrize(("named", "out"), [("one", "out"), ("one", "out/"), ("one/model.pt", "out/")])
+def test_the_copy_of_a_folders_only_file(tmp_path: Path, named: str, out: str) -> None:
+    """A folder's copy is a folder, with one checkpoint in it, too; so is what is written with a slash at its end."""
+    import torch
+
+    (tmp_path / "one").mkdir()
+    torch.save(state(), tmp_path / "one/model.pt")
+    assert run("repair", tmp_path / named, "-o", f"{tmp_path}/{out}").exit_code == 0
+    assert keys(tmp_path / "out/model.pt") == ("a", "b")
+
+
+def test_the_copy_of_a_folders_only_file_by_name(tmp_path: Path, runs: Path) -> None:
+    """An output that is called as a checkpoint is one."""
+    for path in sorted(runs.iterdir())[1:]:
+        path.unlink()
+    assert run("repair", runs, "-o", tmp_path / "bare.pt").exit_code == 0
+    assert keys(tmp_path / "bare.pt") == ("a", "b")
+
+
 def broken(path: Path) -> None:
     """Cut the file off."""
     path.write_bytes(path.read_bytes()[:-30])

@@ -638,3 +638,28 @@ def test_a_step_that_finds_nothing_is_told(tmp_path: Path, option: str, words: s
     said = run("repair", path, option, "--in-place")
     assert said.exit_code == 0
     assert words in said.output
+
+
+@pytest.mark.parametrize("counter", ["n_averaged", "steps"])
+def test_an_average_beside_the_model(tmp_path: Path, counter: str) -> None:
+    """An averaged model's own ``module.`` stays, torch's and mmengine's alike, when the model's comes off."""
+    import torch
+
+    bare = net().state_dict()
+    average = OrderedDict([(counter, torch.tensor(4)), *((f"module.{key}", value) for key, value in bare.items())])
+    path = tmp_path / "epoch_1.pth"
+    torch.save({"state_dict": parallel(net()).state_dict(), "ema_state_dict": average}, path)
+    done = run("repair", path, "-o", tmp_path / "bare.pth")
+    assert (done.exit_code, "left alone: it is the state of an AveragedModel" in done.output) == (0, True)
+    mended = torch.load(tmp_path / "bare.pth", weights_only=True)
+    assert list(mended["state_dict"]) == list(bare)
+    assert list(mended["ema_state_dict"]) == list(average)
+    assert f"module. and {counter} are its own" in run("inspect", path).output
+
+
+def test_an_average_loads_without_its_counter() -> None:
+    """The counter of mmengine is left out, as torch's is."""
+    import torch
+
+    average = {"steps": torch.tensor(4), **{f"module.{key}": value for key, value in net().state_dict().items()}}
+    assert load_state_dict(net(), average).left_out == ("steps",)

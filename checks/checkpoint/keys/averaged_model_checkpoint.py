@@ -2,7 +2,8 @@
 
 ## What happens
 
-`torch.optim.swa_utils.AveragedModel` keeps a copy of the model as its child `module`, beside a counter `n_averaged`.
+`torch.optim.swa_utils.AveragedModel` keeps a copy of the model as its child `module`, beside a counter `n_averaged`;
+mmengine's averaged models are alike, with `steps`.
 Its keys look like those of DDP, but for the counter, and the weights are the averaged ones. Loaded into the plain
 model they raise 'Unexpected key(s) in state_dict: "n_averaged", "module.conv1.weight"'.
 
@@ -33,7 +34,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    AVERAGED_COUNTER,
     Ailment,
     Evidence,
     Finding,
@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Strip,
     assumed_strip,
     closest_difference,
+    counter_in,
     is_averaged,
     probe,
 )
@@ -78,17 +79,18 @@ def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[F
 
 
 def _finding(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, severity: Severity | None) -> Finding:
-    keys = [key for key in state_dict.keys if key != AVERAGED_COUNTER]
+    counter = counter_in(state_dict.keys)
+    keys = [key for key in state_dict.keys if key != counter]
     return Finding(
-        f"{named(state_dict)} is the state of an AveragedModel: {AVERAGED_COUNTER}, and {len(keys)} keys with {strip}",
-        (Evidence(few([AVERAGED_COUNTER, *keys]), few(map(strip, keys)), checkpoint.path),),
+        f"{named(state_dict)} is the state of an AveragedModel: {counter}, and {len(keys)} keys with {strip}",
+        (Evidence(few([counter, *keys]), few(map(strip, keys)), checkpoint.path),),
         Fix(
             "load it by ddpdoctor, which leaves the counter, or load it into AveragedModel(model)",
             diff=f"- model.load_state_dict(torch.load(path))\n+ import ddpdoctor\n"
             f"+ ddpdoctor.load_state_dict(model, {quoted(checkpoint.path)})\n"
             "- torch.save(averaged.state_dict(), path)\n+ torch.save(averaged.module.state_dict(), path)",
         ),
-        place=Place(file=checkpoint.path, key=AVERAGED_COUNTER),
+        place=Place(file=checkpoint.path, key=counter),
         severity=severity,
     )
 

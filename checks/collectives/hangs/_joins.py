@@ -7,28 +7,34 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ddpdoctor.check import Communication, Joined, JoinEntered, Training, calls_at, withs_around
+from ddpdoctor.check import Communication, Joined, JoinEntered, Training, calls_at, tree_of, withs_around
 
 from ._pairs import met_elsewhere
 
+STEPS_BY = "broadcast"  # by which ZeroRedundancyOptimizer hands round what each rank has updated
 JOIN = re.compile(r"(?:^|\.)(?:Join|join)$")
 
 
 class InJoin(NamedTuple):
-    """A call within Join: the rank, the call, the code that begins Join; what it met, and on which rank."""
+    """A call within Join: the rank, the call, the code that begins Join; what it met, and on which rank.
+
+    ``left_out`` is the optimizer whose step makes the call, and which Join was not given; empty where the line of the
+    script makes it by itself.
+    """
 
     rank: int
     call: Communication
     join: str
     other: int
     met: Communication
+    left_out: str = ""
 
 
 def met_in_join(recent: Mapping[int, Sequence[Communication]]) -> InJoin | None:
     """Find the first call within Join that met a call of another line, by the last communications of each rank."""
     for rank, call, other, met in met_elsewhere(recent):
-        if join := _join(call):
-            return InJoin(rank, call, join, other, met)
+        if found := _join(call):
+            return InJoin(rank, call, found[0], other, met, found[1])
     return None
 
 
@@ -40,17 +46,33 @@ def joined_by_some(training: Training) -> tuple[dict[int, JoinEntered], tuple[in
     return (entered, others) if entered and others else None
 
 
-def _join(call: Communication) -> str:
-    """Return the Join around a collective that a line of the script itself calls; empty where there is none."""
+def _join(call: Communication) -> tuple[str, str] | None:
+    """Return the Join around a collective that it does not answer, and the optimizer that it was not given."""
     if call.site is None:
-        return ""
-    names = {ast.unparse(each.func).rpartition(".")[2] for each in calls_at(call.site.file, call.site.line)}
-    if call.operation not in names:
-        return ""  # a forward, or a step, which Join shadows
+        return None
+    functions = [ast.unparse(each.func) for each in calls_at(call.site.file, call.site.line)]
+    by_script = call.operation in {each.rpartition(".")[2] for each in functions}
+    on_line = [each for each in tree_of(call.site.file).of(ast.Call) if each.lineno == call.site.line]
+    others = [ast.unparse(each.func) for each in on_line]
+    steps = [each.removesuffix(".step") for each in others if each.endswith(".step")]
+    only_steps = all(each.endswith((".step", ".zero_grad")) for each in others)
     for node in withs_around(call.site.file, call.site.line):
         for item in node.items:
             code = ast.unparse(item.context_expr)
             made = item.context_expr
-            if isinstance(made, ast.Call) and JOIN.search(ast.unparse(made.func)) and "throw_on_early" not in code:
-                return code
-    return ""
+            if not isinstance(made, ast.Call) or not JOIN.search(ast.unparse(made.func)) or "throw_on_early" in code:
+                continue
+            if by_script:
+                return code, ""
+            left_out = [each for each in steps if each not in _given(made)] if _given(made) else []
+            if call.operation == STEPS_BY and only_steps and len(left_out) == 1:
+                return code, left_out[0]
+    return None  # a forward, or a step, which Join shadows
+
+
+def _given(join: ast.Call) -> list[str]:
+    """List what Join is given, where its list is written out."""
+    match join:
+        case ast.Call(args=[ast.List(elts=elements), *_]):
+            return [ast.unparse(each) for each in elements]
+    return []

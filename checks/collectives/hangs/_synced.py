@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +11,10 @@ from ddpdoctor.check import MetricSynced, batch_condition
 from .source._one_rank import condition
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Position, Progress, Training
+    from ddpdoctor.check import PeerLost, Position, Progress, Training
+
+LACKING = re.compile(r"could not find the monitored key|conditioned on metric \S+ which is not available")
+"""What Lightning's callbacks raise on a rank that has not logged what they monitor."""
 
 
 class Synced(NamedTuple):
@@ -22,16 +26,29 @@ class Synced(NamedTuple):
     other: int
 
 
+def lacked_by_first(event: PeerLost, training: Training) -> Synced | None:
+    """Find the key that the rank which failed first did not log, where it fails for want of one."""
+    first = event.first
+    if first is None or first.rank is None or not LACKING.search(first.said):
+        return None
+    found = synced_by(sorted({first.rank, *(each.rank for each in event.others if each.rank is not None)}), training)
+    return found if found and found.other == first.rank else None
+
+
 def synced_by_some(ranks: Sequence[Position | Progress], training: Training) -> Synced | None:
-    """Find a key that one rank has logged, under a condition, and another has not.
+    """Find a key that one rank has logged, under a condition, and another has not."""
+    return synced_by(sorted({each.rank for each in ranks}), training)
+
+
+def synced_by(seen: Sequence[int], training: Training) -> Synced | None:
+    """Find such a key among these ranks.
 
     Without a condition around its line the other rank can be on its way to it.
     """
-    seen = {each.rank for each in ranks}
     names = {rank: {each.name for each in training.of(MetricSynced, rank=rank)} for rank in seen}
-    for rank in sorted(seen):
+    for rank in seen:
         for logged in training.of(MetricSynced, rank=rank):
-            other = next((each for each in sorted(seen) if logged.name not in names[each]), None)
+            other = next((each for each in seen if logged.name not in names[each]), None)
             if other is None or logged.site is None:
                 continue
             if guard := condition(logged.site) or batch_condition(logged.site.file, logged.site.line):

@@ -4,7 +4,8 @@
 
 `with Join([model])` lets a rank that has no batch left answer the collectives of the others' forwards and backwards. It
 knows those of DistributedDataParallel and ZeroRedundancyOptimizer, and no others: an `all_reduce` of the loss in the
-same loop meets what Join sends next. The numbers are wrong, the training hangs, or gloo ends a process.
+same loop meets what Join sends next, and so does the step of a ZeroRedundancyOptimizer that Join was not given. The
+numbers are wrong, the training hangs, or gloo ends a process.
 
 ## How to be sure
 
@@ -21,7 +22,9 @@ Move the collective behind Join, and add up on each rank what it is to reduce:
             total += loss.detach()
     dist.all_reduce(total)
 
-or give all ranks the same number of batches, and leave Join out.
+A ZeroRedundancyOptimizer belongs into Join's list: `with Join([model, optimizer])`.
+
+Or give all ranks the same number of batches, and leave Join out.
 
 ## Versions and sources
 
@@ -57,10 +60,17 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
         yield _finding(found, None)
 
 
+def _with(found: InJoin) -> str:
+    """Return the code of Join with the optimizer in its list."""
+    head, bracket, tail = found.join.partition("]")
+    return f"{head}, {found.left_out}{bracket}{tail}"
+
+
 def _finding(found: InJoin, shown: Table | None) -> Finding:
     call, met = found.call, found.met
+    left = f", in the step of {found.left_out}, which Join was not given" if found.left_out else ""
     return Finding(
-        f"rank {found.rank} calls {call.operation} at {short(call.site)} within `with {found.join}`: rank "
+        f"rank {found.rank} calls {call.operation} at {short(call.site)} within `with {found.join}`{left}: rank "
         f"{found.other} has no batch left, and answers with {met.operation} at {short(met.site)}",
         (
             Evidence(f"{call.operation}, number {call.number} of its group", "", f"rank {found.rank}, {call.site}"),
@@ -70,7 +80,9 @@ def _finding(found: InJoin, shown: Table | None) -> Finding:
                 f"rank {found.other}, {met.site}",
             ),
         ),
-        Fix(
+        Fix("give Join the optimizer, too", diff=f"-with {found.join}:\n+with {_with(found)}:")
+        if found.left_out
+        else Fix(
             "move the collective behind Join",
             diff=f" with {found.join}:\n     for inputs, targets in loader:\n         ...\n"
             f"-        dist.{call.operation}(total)\n+dist.{call.operation}(total)",

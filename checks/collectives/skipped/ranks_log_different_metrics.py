@@ -12,7 +12,7 @@ ranks" with logging's functions in the traceback.
 Print the keys of the logged dictionary on each rank, in their order. They differ between the ranks. `ddpdoctor run`
 keeps the keys that each rank has logged with `sync_dist=True`, and the lines: in a hang, one rank has a key that
 another one never had, and its line stands under a condition. What Lightning reduces at the end of an epoch hangs
-there, far from that line.
+there, far from that line; or a callback of the other rank says that it could not find the monitored key.
 
 ## How to mend it
 
@@ -47,7 +47,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._synced import Synced, synced_by_some
+from ..hangs._synced import Synced, lacked_by_first, synced_by_some
 from ..hangs._told import seen, short, table
 from ..hangs.calls._alone import called_alone
 from ..hangs.source._one_rank import shown
@@ -82,8 +82,11 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where the reduction has ended one of the ranks."""
-    if event.first is None and not called_alone(event) and (found := synced_by_some(event.progress, training)):
-        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+    said = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    if event.first is not None and (found := lacked_by_first(event, training)):
+        yield _finding(found, (Evidence(event.first.said, "", f"rank {event.first.rank}"), *said), None)
+    elif event.first is None and not called_alone(event) and (found := synced_by_some(event.progress, training)):
+        yield _finding(found, said, None)
 
 
 def _finding(found: Synced, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:

@@ -12,8 +12,8 @@ Print `src` or `dst` on all ranks. `ddpdoctor run` compares them when the ranks 
 
 ## How to mend it
 
-Name one rank: `dst=0`. In a group of some ranks it is the global number of one of its members:
-`dist.get_global_rank(group, 0)`.
+Name one rank: `dst=0`. `consolidate_state_dict(to=0)` of a ZeroRedundancyOptimizer takes one number, too. In a group of
+some ranks it is the global number of one of its members: `dist.get_global_rank(group, 0)`.
 
 ## Versions and sources
 
@@ -22,14 +22,19 @@ Holds for torch 2.2 to 2.15. Source: torch.distributed.distributed_c10d, `gather
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, place
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, calls_at, place
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import root_of
 from ..hangs._told import seen, short, table
 from ..hangs.calls._compared import first_mismatch
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Site
 
 AILMENT = Ailment("DDP709", Severity.ERROR)
 
@@ -49,10 +54,25 @@ def while_training(event: Stalled) -> Iterator[Finding]:
                 Evidence(f"{word} is rank {root_of(theirs)}", "", f"rank {other}"),
                 *seen(event),
             ),
-            Fix(
+            _consolidated(ours.site)
+            or Fix(
                 "name the same rank on all ranks",
                 diff=f"-dist.{ours.operation}(..., {word}=rank)\n+dist.{ours.operation}(..., {word}=0)",
             ),
             place(ours.site),
             table=table(event),
         )
+
+
+def _consolidated(site: Site | None) -> Fix | None:
+    """Return the fix where a sharded optimizer's state is brought together on a rank that each names for itself."""
+    for call in calls_at(site.file, site.line) if site else ():
+        match call.func:
+            case ast.Attribute(value=owner, attr="consolidate_state_dict"):
+                name = ast.unparse(owner)
+                return Fix(
+                    "bring the whole state to one rank, which all ranks name, and save it there",
+                    diff=f"-{ast.unparse(call)}\n+{name}.consolidate_state_dict(to=0)   # called by all ranks\n"
+                    f"+if dist.get_rank() == 0:\n+    torch.save({name}.state_dict(), path)",
+                )
+    return None

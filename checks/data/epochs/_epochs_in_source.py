@@ -69,6 +69,8 @@ def by_all_loaders(script: Script) -> Iterator[Finding]:
     training = shuffling if len(loaders) == 1 else [each for each in shuffling if _is_for_training(script, each)]
     if not loaders or len(loaders) != len(samplers) or fed != samplers or len(training) != 1:
         return
+    if any(_is_never_read(script, each) for each in loaders):
+        return
     loop = next((each for each in script.epoch_loops() if script.learns(each)), None)
     function = script.function(training[0])
     if loop is not None and (function is None or script.sites(function)):
@@ -81,6 +83,12 @@ def by_all_loaders(script: Script) -> Iterator[Finding]:
             MEND,
             script.place(training[0]),
         )
+
+
+def _is_never_read(script: Script, loader: ast.Call) -> bool:
+    """Whether the file makes a loader and leaves it at that: the batches come from elsewhere."""
+    name = target(script, loader)
+    return name is not None and "." not in name and not script.tree.read.get(name)
 
 
 def are_others_told(script: Script, project: Around, call: ast.Call) -> bool:

@@ -25,16 +25,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Failed, FailedAlone, Finding, Fix, PeerLost, Severity, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Failed,
+    FailedAlone,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Training,
+    place,
+    watch,
+)
+
+from ...collectives.hangs._synced import lacked_by_first
 
 AILMENT = Ailment("DDP480", Severity.ERROR)
 
 
 @watch(PeerLost)
-def while_training(event: PeerLost) -> Iterator[Finding]:
+def while_training(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the name of the rank, its error and its line; then those that followed."""
     first = event.first
-    if first is None or not event.others:
+    if first is None or not event.others or lacked_by_first(event, training):
         return
     site = first.site
     yield Finding(

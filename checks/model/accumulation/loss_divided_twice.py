@@ -10,8 +10,8 @@ Adam clipping, weight decay and epsilon weigh differently. Nothing fails.
 ## How to be sure
 
 In a running training (`ddpdoctor run`) the loss that Accelerate or DeepSpeed is handed was divided, last of all, by
-just as many steps, and a line of the file divides by a number that is named for accumulation. In a source (`ddpdoctor
-lint`) the divisor is the framework's own attribute, or what its constructor is given.
+just as many steps, and a line of the file divides by a number that is named for accumulation, or by what `Accelerator`
+is given. In a source (`ddpdoctor lint`) the divisor is the framework's own attribute, or what its constructor is given.
 
 ## How to mend it
 
@@ -43,6 +43,7 @@ AILMENT = Ailment("DDP1562", Severity.WARNING)
 ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 LOSS = re.compile(r"loss|cross_entropy|criterion|model\(|engine\(", re.IGNORECASE)
 ACCUMULATION = re.compile(r"accum|grad\w*_steps|\bgas\b", re.IGNORECASE)
+STEPS = "gradient_accumulation_steps"
 BACKWARD = {"Accelerate": "accelerator.backward(loss)", "DeepSpeed": "engine.backward(loss)"}
 OF_LIGHTNING = "self.trainer.accumulate_grad_batches"
 MEND = "hand the loss over as it is"
@@ -52,7 +53,9 @@ MEND = "hand the loss over as it is"
 def while_training(event: LossDivided) -> Iterator[Finding]:
     """Name the line that divides a loss by the steps of accumulation, in the file that calls the backward."""
     file = event.site.file if event.site else ""
-    found = [each for each in _divisions(file) if ACCUMULATION.search(ast.unparse(_divisor(each)))]
+    steps = {ast.unparse(each.value) for each in tree_of(file).of(ast.keyword) if each.arg == STEPS}
+    codes = [(each, ast.unparse(_divisor(each))) for each in _divisions(file)]
+    found = [each for each, code in codes if ACCUMULATION.search(code) or (code in steps and not code.isdigit())]
     if event.rank == 0 and found:
         where = Place(file=file, line=found[0].lineno)
         yield Finding(
@@ -121,14 +124,14 @@ def _owner(script: Script, node: ast.BinOp | ast.AugAssign) -> str:
             return "" if _is_one(script) else "Accelerate"
         case ast.Call(func=ast.Attribute(attr="gradient_accumulation_steps"), args=[]):
             return "DeepSpeed" if script.calls("deepspeed.initialize") else ""
-    given = [steps for call in script.calls(*ACCELERATORS) if (steps := keyword(call, "gradient_accumulation_steps"))]
-    named = bool(given) and not isinstance(divisor, ast.Constant) and ACCUMULATION.search(code)
+    given = [steps for call in script.calls(*ACCELERATORS) if (steps := keyword(call, STEPS))]
+    named = bool(given) and isinstance(divisor, (ast.Name, ast.Attribute, ast.Subscript))
     return "Accelerate" if named and all(ast.unparse(each) == code for each in given) else ""
 
 
 def _is_one(script: Script) -> bool:
     """Whether Accelerate is told, in figures, that nothing is accumulated: to divide by it changes nothing."""
-    given = [keyword(call, "gradient_accumulation_steps") for call in script.calls(*ACCELERATORS)]
+    given = [keyword(call, STEPS) for call in script.calls(*ACCELERATORS)]
     held = [script.constant(each) if each is not None else None for each in given]
     return bool(held) and all(each is not None and each.value == 1 for each in held)
 

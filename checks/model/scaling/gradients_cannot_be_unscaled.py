@@ -44,7 +44,7 @@ FLOAT = Fix(
 )
 
 
-@log_pattern(r"No inf checks were recorded (?:for this optimizer|prior to update)|(?P<half>unscale FP16 gradients)")
+@log_pattern(r"No inf checks were recorded for this optimizer|(?P<half>unscale FP16 gradients)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report which of the two refusals it is."""
     if match["half"]:

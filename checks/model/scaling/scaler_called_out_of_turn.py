@@ -1,15 +1,17 @@
-"""GradScaler's step or unscale_ is called twice before its update.
+"""GradScaler's step, unscale_ and update are not called once each, in this order.
 
 ## What happens
 
 A GradScaler keeps count of what was done since its last `update()`: each optimizer is unscaled once, and stepped
 once. A loop without `scaler.update()` fails in its second step ("step() has already been called since the last
 update()"), one that unscales twice at once ("unscale_() has already been called on this optimizer since the last
-update()"); also where gradients are accumulated and `unscale_` stands in each micro-batch.
+update()"); also where gradients are accumulated and `unscale_` stands in each micro-batch. Where `optimizer.step()`
+stands in the place of `scaler.step(optimizer)`, the weights take steps by gradients that are still multiplied by the
+scale, and `update()` is refused: "No inf checks were recorded prior to update"; a second `update()` is as well.
 
 ## How to be sure
 
-The exception says which of the two it was, and the traceback has the line.
+The exception says which of them it was, and the traceback has the line.
 
 ## How to mend it
 
@@ -21,7 +23,7 @@ The exception says which of the two it was, and the traceback has the line.
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13. Source: torch/amp/grad_scaler.py, `step` and `unscale_`.
+Holds for torch 2.2 to 2.13. Source: torch/amp/grad_scaler.py, `step`, `unscale_` and `update`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,22 @@ UPDATE = Fix(
     "call update() after the step of the last optimizer, in each step",
     diff=" scaler.step(optimizer)\n+scaler.update()",
 )
+
+THROUGH = Fix(
+    "let the scaler make the step, and update once after it",
+    diff="-optimizer.step()\n+scaler.step(optimizer)\n scaler.update()",
+)
+
+
+@log_pattern(r"No inf checks were recorded prior to update")
+def without_a_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report an update since whose predecessor the scaler has seen no optimizer."""
+    yield Finding(
+        "scaler.update() is called, and no optimizer went through scaler.step() since the update before it",
+        (record.proof(match, "scaler.step(optimizer), then scaler.update(), each once"),),
+        THROUGH,
+        record.place,
+    )
 
 
 @log_pattern(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpdoctor.checkpoint.columns import Columns
 from ddpdoctor.checkpoint.compare import KeyDifference, difference, shifted
 from ddpdoctor.checkpoint.contents import Entry, StateDict, subscript
-from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER
+from ddpdoctor.checkpoint.keys import counter_in
 from ddpdoctor.checkpoint.rename.plan import modules, moved, names_of
 from ddpdoctor.facets import BadTarget
 
@@ -63,7 +63,7 @@ def in_the_way(state_dict: StateDict, wanted: StateDict, found: KeyDifference) -
         for names, word in ((missing, "missing"), (unexpected, "unexpected"))
         if names
     ]
-    if unexpected == [AVERAGED_COUNTER]:
+    if len(unexpected) == 1 and unexpected[0] == counter_in(state_dict.keys):
         said.append("it is the counter of an AveragedModel, which ddpdoctor.load_state_dict leaves out")
     if found.reshaped:
         key, file, model = found.reshaped[0]

@@ -22,15 +22,15 @@ class SomeRefused(BadTarget):
         self.reasons = tuple(reasons)
 
 
-def repair_all(paths: Sequence[str], output: str | None, order: Order) -> list[Repair]:
-    """Repair checkpoints; ``output`` is the name of the copy, or, for several, of the folder of all copies.
+def repair_all(paths: Sequence[str], output: str | None, order: Order, *, folder: bool = False) -> list[Repair]:
+    """Repair checkpoints; ``output`` is the name of the copy, or, for several or a ``folder``, of that of all copies.
 
     A copy that took the place of another file, as the order allows, is not taken back.
 
     Raises:
         SomeRefused: one cannot be repaired, so that none was; or it failed, and the others were taken back.
     """
-    if len(paths) == 1:
+    if len(paths) == 1 and not folder:
         return [carried_out(paths[0], output, order)]
     _refuse_doubled(paths)
     outputs = _outputs(paths, output)

@@ -15,7 +15,8 @@ PART = "part"
 CLOSED = {
     Format.TORCHSCRIPT: "a TorchScript archive has its names in compiled code: load it, and save the state dict of it",
     Format.EXPORT: "a torch.export archive has its names in a compiled graph: export the model again",
-    Format.PICKLE: "a plain pickle, not written by torch.save, has no state dict that torch.load would find",
+    Format.PICKLE: "a plain pickle, not written by torch.save, has no state dict that torch.load would find: read "
+    "it by pickle, and torch.save its state dict",
 }
 
 
@@ -43,7 +44,7 @@ def usable(source: Opened) -> Opened:
             f"a whole module ({module.kind}) was pickled with its class: load it where the class is, and save "
             "its state_dict()"
             if module
-            else f"it holds {file.root or 'nothing'}, and no state dict"
+            else f"it holds {file.root or 'nothing'}, and no state dict: load it, and torch.save its weights by name"
         )
         raise BadTarget(f"{file.path} cannot be repaired: {what}")
     return source

@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat, wrapped_parts
+from ddpdoctor.checkpoint.keys import (
+    Strip,
+    assumed_strip,
+    common_front,
+    counter_in,
+    is_averaged,
+    is_flat,
+    wrapped_parts,
+)
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
@@ -82,8 +90,8 @@ def _front(keys: Sequence[str]) -> list[str]:
 
 
 def _kind(state_dict: StateDict) -> str:
-    if is_averaged(state_dict.keys):
-        return "the state of an AveragedModel: module. and n_averaged are its own"
+    if counter := counter_in(state_dict.keys):
+        return f"the state of an AveragedModel: module. and {counter} are its own"
     if any(map(is_flat, state_dict.keys)):
         return "flat parameters of FSDP: one rank's part"
     sharded = sum(state_dict.entries.columns[3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import COLLECTIVES, dotted, keyword
@@ -22,9 +22,11 @@ OF_LIGHTNING = set("save_checkpoint validate test predict".split())
 OF_A_MODULE = {"all_gather"}
 OF_FABRIC = set("all_gather all_reduce broadcast barrier save load".split())
 FABRICS = ("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric")
+TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer")
 OF_TRAINER = {"evaluate", "predict"}
 LIGHTNINGS = {"lightning", "pytorch_lightning"}
-ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
+A_TRAINER = re.compile(r"(?:self\.)?trainer")
+ZERO = re.compile(r"^(?P<other>not )?(?P<owner>\w+(?:\.\w+)*)\.is_(?:local_)?main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
 REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
@@ -58,7 +60,7 @@ def by_frameworks(script: Script) -> Iterator[Alone]:
 
 def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator[Alone]:
     owner = function.value
-    if function.attr in OF_ACCELERATE and script.made_by(owner, *ACCELERATORS):
+    if function.attr in OF_ACCELERATE and script.is_a(owner, *ACCELERATORS):
         test = _main_process(script, call, ast.unparse(owner))
         if test is not None:
             yield call, "a collective of Accelerate", test
@@ -85,34 +87,49 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
 def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> str:
     """Return what a method is of Lightning's or transformers' Trainer, or of Fabric; empty where it is none."""
     name, owner = function.attr, ast.unparse(function.value)
-    if script.made_by(function.value, *FABRICS):
-        return "a collective of Fabric" if name in OF_FABRIC else ""
+    if name in OF_FABRIC and script.is_a(function.value, *FABRICS):
+        return "a collective of Fabric"
     if LIGHTNINGS & script.imported:
-        if name in OF_LIGHTNING and re.fullmatch(r"(?:self\.)?trainer", owner):
+        if name in OF_LIGHTNING and A_TRAINER.fullmatch(owner):
             return "for all ranks of Lightning"
         reduces = name == "log" and any(
             word.arg == "sync_dist" and isinstance(word.value, ast.Constant) and word.value.value is True
             for word in call.keywords
         )
-        if owner in {"self", "pl_module"} and (name in OF_A_MODULE or reduces) and _is_in_a_class(script, call):
+        if (
+            owner in {"self", "pl_module"}
+            and (name in OF_A_MODULE or reduces)
+            and _is_in_a_class(script, call, LIGHTNINGS)
+        ):
             return "a collective of Lightning"
-    if name in OF_TRAINER and script.made_by(function.value, "transformers.Trainer", "transformers.Seq2SeqTrainer"):
+    if name in OF_TRAINER and (
+        script.is_a(function.value, *TRAINERS)
+        or (A_TRAINER.fullmatch(owner) and _is_in_a_class(script, call, {"transformers"}))
+    ):
         return "for all ranks of Trainer, each of which computes its part"
     return ""
 
 
-def _is_in_a_class(script: Script, call: ast.Call) -> bool:
-    """Whether a call stands in a method of a class with a base of Lightning's."""
+def _is_in_a_class(script: Script, call: ast.Call, libraries: Collection[str]) -> bool:
+    """Whether a call stands in a method of a class with a base of one of these libraries."""
     owner = script.tree.class_of(call)
     bases = [script.resolve(base) or "" for base in getattr(owner, "bases", ())]
-    return any(base.partition(".")[0] in LIGHTNINGS for base in bases)
+    return any(base.partition(".")[0] in libraries for base in bases)
 
 
 def _main_process(script: Script, call: ast.Call, owner: str) -> ast.expr | None:
-    """Return the test of ``accelerator.is_main_process`` that a call stands behind, if no other branch calls it."""
+    """Return the test of ``accelerator.is_main_process`` that a call stands behind, if no other branch calls it.
+
+    It stands behind ``if not accelerator.is_main_process: return`` as well.
+    """
     for guard in script.guards(call):
         match = ZERO.match(ast.unparse(guard.test))
-        if match and match["owner"] == owner and guard.holds and not _otherwise(script, guard.test, call):
+        if (
+            match
+            and match["owner"] == owner
+            and guard.holds is not bool(match["other"])
+            and not _otherwise(script, guard.test, call)
+        ):
             return guard.test
     return None
 
