@@ -136,7 +136,8 @@ class EvaluationCalls:
         found = self.calls.look(held)
         self.calls.end()
         prints = iter(read([fold for each in found for fold in each.folds]))
-        used = tuple(each.told([next(prints) for _ in each.folds]) for each in found if each.parameters)
+        told = [each.told([next(prints) for _ in each.folds]) for each in found]
+        used = tuple(each for each in told if each.parameters)
         if used:
             recorder.emit(EvaluatedWith, number=self.begun, used=used)
 
