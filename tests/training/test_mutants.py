@@ -94,6 +94,8 @@ NAMED = {
     ("seq2seq", "the tokens are not summed"): "sum-divided-by-own-count",
     ("seq2seq", "each rank stops by its own loss"): "metric-of-one-rank",
     ("diffusion", "the schedule is not resumed"): "state-not-resumed",
+    ("a2c", "not wrapped"): "gradients-not-exchanged",
+    ("wgan", "the count is of one rank"): "sum-divided-by-own-count",
 }
 
 
