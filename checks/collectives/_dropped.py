@@ -63,5 +63,13 @@ def _is_made_up(name: str, nodes: list[ast.AST]) -> bool:
         for each in nodes
         if isinstance(each, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in each.targets)
     ]
-    calls = [part for value in values for part in ast.walk(value) if isinstance(part, ast.Call)]
-    return any(last_name(each.func) in MADE_UP for each in calls)
+    return any(map(_makes, values))
+
+
+def _makes(value: ast.expr) -> bool:
+    """Whether an expression makes a tensor of nothing: ``torch.ones(1).cuda()``."""
+    while (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and isinstance(value.func.value, ast.Call)
+    ):
+        value = value.func.value
+    return isinstance(value, ast.Call) and last_name(value.func) in MADE_UP
