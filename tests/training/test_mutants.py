@@ -94,7 +94,6 @@ NAMED = {
     ("seq2seq", "the tokens are not summed"): "sum-divided-by-own-count",
     ("seq2seq", "each rank stops by its own loss"): "metric-of-one-rank",
     ("diffusion", "the schedule is not resumed"): "state-not-resumed",
-    ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("wgan", "the count is of one rank"): "sum-divided-by-own-count",
 }
 
@@ -126,6 +125,7 @@ FAR = {
     ("rollout", "the statistics of inputs are of one rank"): "statistics-of-one-rank",
     ("rollout", "the same environments on all ranks"): "same-samples-on-ranks",
     ("buckets", "shuffled by each rank for itself"): "shards-overlap",
+    ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
 }
 """Mutants that show in what was computed, and not where it was changed."""
