@@ -16,7 +16,8 @@ its reach reduces or gathers anything.
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
 one, after which nothing but barriers was exchanged before the training went on. Not reported where several ranks write
 files meanwhile, which somebody puts together, nor where the script prints the rank with what it has. The same after an
-evaluation whose number of samples alone is added up over the ranks, and divides what was summed.
+evaluation whose number of samples alone is added up over the ranks, and divides what was summed, also where the source
+of the function that adds up says so.
 
 Evaluations without a loader, from `model.eval()` on, are compared by the rows that the model is given: reported are the
 same rows in two evaluations, which no other rank has, in a function that keeps sums.
@@ -53,13 +54,15 @@ from ddpdoctor.check import (
     Monitored,
     Severity,
     Site,
+    Summed,
     Training,
     lint,
     place,
     watch,
 )
 
-from .._evaluations import Share, by_hand, evaluation, one_number, sharded
+from .._evaluations import Share, by_hand, evaluation, one_number, sharded, shares_gradients
+from .._flows import made_of_share, mixed
 from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
 from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
@@ -111,7 +114,7 @@ ADDED = (
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which no rank has told another what it has counted."""
     ranks = evaluation(event, training)
-    if not sharded(ranks) or any(each.told.sent for each in ranks.values()) or event.site is None:
+    if any(each.told.sent for each in ranks.values()) or event.site is None or not (sharded(ranks) or _are_cut(ranks)):
         return
     if training.of(Monitored):
         return  # what decides by the metric is compared itself
@@ -132,6 +135,12 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def _are_cut(ranks: dict[int, Share]) -> bool:
+    """Whether the script has cut a part for each rank, of which its loader is made."""
+    made = [each.started.loader_site for each in ranks.values()]
+    return None not in made and len(set(made)) == 1 and made[0] is not None and made_of_share(made[0])
+
+
 @watch(Evaluated)
 def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which the number of samples alone is added up."""
@@ -139,6 +148,8 @@ def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
     reduced = one_number([each.told.sent for each in ranks.values()])
     if not sharded(ranks) or reduced is None or reduced.reduction != "SUM" or event.site is None:
         return
+    if mixed(reduced.site) is not None:
+        return  # told where it is added up
     if any(each.samples is None or each.told.given != (each.samples,) for each in ranks.values()):
         return
     earlier = [each for each in training.of(Evaluated, pid=event.pid, loader=event.loader) if each is not event]
@@ -155,6 +166,27 @@ def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
         place(reduced.site),
     )  # fmt: skip
+
+
+@watch(Summed)
+def but_the_count_by_hand(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for a number of samples that is added up and divides what one rank has counted."""
+    if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
+        return
+    file, line, function = event.callers[0]
+    found = mixed(Site(file, line, function))
+    if found is None or found.by_own_count:
+        return
+    yield Finding(
+        f"{found.summed} is added up over {training.world_size} ranks and divides {found.own}, which is this rank's "
+        "own: a share is divided by the whole",
+        (
+            Evidence(f"{event.operation} adds {found.summed} up", f"{found.own} as well", str(event.site)),
+            Evidence(found.quotient, "both of all ranks", f"{file}:{found.line}"),
+        ),
+        Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+        place(Site(file, line, function)),
+    )
 
 
 def _write_parts(ranks: dict[int, Share], training: Training) -> bool:

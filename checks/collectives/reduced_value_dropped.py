@@ -9,7 +9,8 @@ expression, `dist.all_reduce(loss * batch)`, it reduces a tensor that nobody hol
 
 ## How to be sure
 
-Print the value on each rank after the call: they differ. Reported only where the same variable is read again after the
+Print the value on each rank after the call: they differ. The same of `dist.all_gather(parts, value)`, where `parts` is
+never read and `value` is. Reported only where the same variable is read again after the
 call; a reduction that is there to wait for the other ranks is left alone.
 
 ## How to mend it
@@ -29,7 +30,21 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    StepFingerprinted,
+    Training,
+    lint,
+    tree_of,
+    watch,
+)
+
+from ._dropped import Dropped, dropped
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -80,6 +95,30 @@ def in_source(script: Script) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
+    for each in dropped(script.tree.module) if not script.frameworks else ():
+        yield _never_read(each, Place(file=str(script.path), line=each.line))
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look into the file of a training that runs on several ranks, for what is gathered and never read."""
+    first = event.rank == 0 and event.number == 1 and not event.optimizer
+    if first and event.site is not None and training.framework is None and training.world_size > 1:
+        for each in dropped(tree_of(event.site.file).module):
+            yield _never_read(each, Place(file=event.site.file, line=each.line))
+
+
+def _never_read(found: Dropped, where: Place) -> Finding:
+    return Finding(
+        f"what {found.operation} gathers in {found.filled} is never read: {found.given} stays that of the rank",
+        (
+            Evidence(f"{found.operation}({found.filled}, {found.given})", f"{found.filled} is read after it",
+                     f"{where.file}:{found.line}"),
+            Evidence(f"{found.given} is read, which is this rank's own", "", f"{where.file}:{found.read}"),
+        ),
+        Fix("go on with what was gathered", diff=f"+{found.given} = torch.cat({found.filled})"),
+        where,
+    )  # fmt: skip
 
 
 def _returning(script: Script) -> Iterator[ast.Call]:

@@ -85,6 +85,16 @@ NAMED = {
     ("buckets", "the epoch is not told"): "own-sampler-repeats-order",
     ("tabular", "inputs are normalised by the own share"): "statistics-of-one-rank",
     ("tabular", "every rank has the rows of rank 0"): "slices-overlap",
+    ("clip", "backward does not sum"): "gathered-gradients-not-summed",
+    ("clip", "backward divides once more"): "gathered-gradients-not-summed",
+    ("clip", "backward gives the part of rank 0"): "gathered-gradients-not-summed",
+    ("graphs", "the count is of one rank"): "sum-divided-by-own-count",
+    ("multitask", "the count is of one rank"): "sum-divided-by-own-count",
+    ("multitask", "the moments are of one rank"): "statistics-of-one-rank",
+    ("seq2seq", "the tokens are not summed"): "sum-divided-by-own-count",
+    ("seq2seq", "each rank stops by its own loss"): "metric-of-one-rank",
+    ("diffusion", "the schedule is not resumed"): "state-not-resumed",
+    ("wgan", "the count is of one rank"): "sum-divided-by-own-count",
 }
 
 
@@ -115,6 +125,8 @@ FAR = {
     ("rollout", "the statistics of inputs are of one rank"): "statistics-of-one-rank",
     ("rollout", "the same environments on all ranks"): "same-samples-on-ranks",
     ("buckets", "shuffled by each rank for itself"): "shards-overlap",
+    ("a2c", "not wrapped"): "gradients-not-exchanged",
+    ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

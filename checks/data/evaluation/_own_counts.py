@@ -9,23 +9,14 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
-from ..._metrics import WORLD, part_around
+from ..._counts import PUT_TOGETHER, SIZES, WORLDS, bare, counts_ranks
+from ..._metrics import part_around
 
-WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
-"""In the name of what counts the ranks, beside the usual ones."""
-PUT_TOGETHER = re.compile(r"reduce|gather|sync|broadcast|tensor|stack|cat$|psum|exchange", re.IGNORECASE)
-"""What a count is given to that becomes one of all ranks."""
 LOADERS = re.compile(r"loader|batches|sampler|(^|_)dl$|^iter", re.IGNORECASE)
 MEANS = re.compile(
     r"loss|acc|correct|hits|right|err|nll|score|running|metric|mse|mae|dice|iou|ppl|avg|mean", re.IGNORECASE
 )
 """In the name of a sum of which a mean is wanted: tokens by the step are a number of their own."""
-SIZES = re.compile(
-    r"len\(|\.size\(|\.shape|numel\(|batch_?size|\.sum\(|^(n|b|m|bs|num|count|size|batch|tokens|n_\w+|num_\w+)$"
-)
-"""What says how many samples a batch has."""
-KEPT = ("item", "clone", "float", "double", "cpu", "detach", "to", "squeeze", "sum")
-"""Methods that give the same number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,27 +138,6 @@ def _is_put_together(whole: ast.AST, name: str) -> bool:
     )
 
 
-def counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
-    """Whether a function divides or multiplies by the number of ranks: the sum, or anything from its line on."""
-    kinds = (ast.Div, ast.Mult, ast.FloorDiv)
-    for node in ast.walk(around):
-        if getattr(node, "lineno", 0) < line and not {ast.unparse(each) for each in ast.walk(node)} & names:
-            continue
-        match node:
-            case ast.BinOp(op=op, left=left, right=right) if isinstance(op, kinds):
-                parts = [left, right]
-            case ast.AugAssign(op=op, value=value) if isinstance(op, kinds):
-                parts = [value]
-            case ast.Call(func=ast.Attribute(attr="div" | "div_" | "mul" | "mul_"), args=[value, *_]):
-                parts = [value]
-            case _:
-                continue
-        text = " ".join(map(ast.unparse, parts))
-        if WORLDS.search(text) or set(re.findall(r"\w+", text)) & WORLD:
-            return True
-    return False
-
-
 def added_up(around: ast.AST, line: int) -> set[str]:
     """Return the name that a line gives to an all_reduce."""
     return {
@@ -192,18 +162,6 @@ def returned(around: ast.AST, site: Site) -> set[str]:
             if isinstance(value, ast.Call) and isinstance(node.targets[0], ast.Name | ast.Attribute):
                 return {ast.unparse(node.targets[0])}
     return set()
-
-
-def bare(value: ast.expr) -> ast.expr:
-    """Return what a number is read off: ``total`` of ``total.item()``, ``float(total)``."""
-    while isinstance(value, ast.Call):
-        if isinstance(value.func, ast.Attribute) and value.func.attr in KEPT:
-            value = value.func.value
-        elif isinstance(value.func, ast.Name) and value.func.id in {"float", "int"} and len(value.args) == 1:
-            value = value.args[0]
-        else:
-            break
-    return value
 
 
 def quotients(around: ast.AST, names: set[str], line: int) -> Iterator[tuple[ast.AST, ast.expr]]:

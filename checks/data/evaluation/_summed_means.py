@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
+from ..._counts import bare, counts_ranks
+from ..._flows import Flow
 from ..._metrics import part_around
-from ._own_counts import LOADERS, added_up, bare, counts_ranks, quotients, returned
+from ._own_counts import LOADERS, added_up, quotients, returned
 
-TELLS = {"print", "info", "log", "debug", "add_scalar", "write", "set_postfix", "set_description"}
+TELLS = {"step", "print", "info", "log", "debug", "add_scalar", "write", "set_postfix", "set_description"}
 AROUND = {"tensor", "as_tensor", "FloatTensor", "stack"}
 DEEPEST = 4  # assignments
 MEANS = re.compile(r"(^|_)(mean|avg|average)(_|$)")
@@ -69,7 +71,7 @@ def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, S
     if any(line > last.lineno for line in changed):
         return None
     value, there = _inner(last.value), site._replace(line=last.lineno)
-    if _is_mean(value):
+    if _is_mean(value) or _is_by_own_count(value, around):
         return ast.unparse(value), there
     return _mean_of(value.id, around, there, depth - 1) if isinstance(value, ast.Name) else None
 
@@ -106,6 +108,14 @@ def _is_mean(value: ast.expr) -> bool:
         case ast.BinOp(op=ast.Div(), right=ast.Call(func=ast.Name(id="len"), args=[counted])):
             name = ast.unparse(counted)
             return "dataset" not in name and bool(LOADERS.search(name.rpartition(".")[2]))
+    return False
+
+
+def _is_by_own_count(value: ast.expr, around: ast.AST) -> bool:
+    """Whether a sum of this rank's is divided by what it has counted batch by batch."""
+    match value:
+        case ast.BinOp(op=ast.Div(), left=ast.Name(), right=ast.Name() as counted):
+            return Flow(around).counts_own(counted, set())
     return False
 
 

@@ -11,7 +11,8 @@ by the number of ranks, too.
 
 Print the metric with one rank and with two: it doubles. ddpdoctor (`ddpdoctor run`) takes note of the lines that add
 one number of each rank up, and reports one whose result is divided, in the source, by a count that is raised batch by
-batch and given to no communication, or by the length of this rank's loader.
+batch and given to no communication, or by the length of this rank's loader, or of its part of the samples; or of
+several that are in one tensor, of which a part alone is added up.
 
 ## How to mend it
 
@@ -32,10 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Summed, Training, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Site, Summed, Training, place, watch
 
 from ..._evaluations import shares_gradients
-from ._own_counts import own_count
+from ..._flows import mixed
+from ._own_counts import OwnCount, own_count
 
 AILMENT = Ailment("DDP645", Severity.WARNING)
 
@@ -45,7 +47,7 @@ def while_training(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for a sum of all ranks that is divided by a count of one."""
     if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
         return
-    found = own_count(event.callers)
+    found = (own_count(event.callers) if event.elements == 1 else None) or _mixed(event)
     if found is None:
         return
     ranks = training.world_size
@@ -64,3 +66,12 @@ def while_training(event: Summed, training: Training) -> Iterator[Finding]:
         ),
         place(found.site),
     )
+
+
+def _mixed(event: Summed) -> OwnCount | None:
+    """Find a quotient of what is added up and what counts this rank's part, in the function that adds up."""
+    found = mixed(Site(*event.callers[0]))
+    if found is None or not found.by_own_count:
+        return None
+    where = Site(event.callers[0][0], found.line, event.callers[0][2])
+    return OwnCount(found.own, f"{found.quotient}: {found.own} is given to no communication", where)

@@ -42,7 +42,7 @@ def while_training(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for a sum of the ranks' means that is told."""
     if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
         return
-    found = summed_mean(event.callers)
+    found = summed_mean(event.callers) if event.elements == 1 else None
     if found is None:
         return
     ranks = training.world_size

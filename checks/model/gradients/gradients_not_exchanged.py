@@ -211,9 +211,22 @@ def _never(step: Sheet) -> bool:
 
 
 def _sends_as_much(steps: list[Sheet]) -> bool:
-    """Whether so much is sent that parameters can be averaged: not all of it between backward and the step."""
+    """Whether so much is sent that parameters can be averaged: neither all of it between backward and the step.
+
+    Nor the same in each step, which keeps no weights equal where they have parted.
+    """
     sent = steps[-1].sent - steps[0].sent
-    return sent >= HALF * steps[-1].elements and not sends_after_backward(steps, sent)
+    return sent >= HALF * steps[-1].elements and not (sends_after_backward(steps, sent) or _sends_alike(steps, sent))
+
+
+def _sends_alike(steps: list[Sheet], sent: int) -> bool:
+    """Whether each step sends the same few numbers, no parameter among them, and nothing else is sent."""
+    told = [next(iter(each.ranks.values())).exchanges for each in steps[1:]]
+    numbers = {sum(each.elements for each in step) for step in told}
+    known = any(each.what for step in told for each in step)
+    largest = max((each.elements // max(each.calls, 1) for step in told for each in step), default=0)
+    few = largest < HALF * steps[-1].elements
+    return not known and few and len(numbers) == 1 and numbers.pop() * (steps[-1].number - steps[0].number) == sent
 
 
 def _misplaced(step: Sheet) -> Evidence:

@@ -231,10 +231,11 @@ class RowsGiven(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summed(Event):
-    """One number of each rank is about to be added up over all of them by a line of the user's, seen there first.
+    """A few numbers of each rank are about to be added up over all of them by a line of the user's, seen there first.
 
     ``callers`` are the lines that led there, innermost first: file, line and function of each. ``site`` is the line.
     """
 
     operation: str
     callers: tuple[tuple[str, int, str], ...]
+    elements: int = 1

@@ -24,6 +24,7 @@ NOTHING_SAID = {"barrier", "monitored_barrier"}
 SUMS = {"all_reduce", "reduce"}
 SHARDING = "/torch/distributed/fsdp/"
 LOOKS = 400  # at calls: whoever adds up more often does so in each step, at lines that are known by then
+FEW = 8  # numbers that are added up together: a loss, hits and a count
 PLACES = 16  # places that are told
 
 
@@ -114,23 +115,26 @@ class Evaluations:
 
 @dataclass(slots=True)
 class Sums:
-    """The places that were told; ``looks`` counts the calls that were looked at."""
+    """The places that were told; ``looks`` counts the calls that were looked at, of single numbers and of several."""
 
     recorder: Process
     told: set[Place] = field(default_factory=set)
-    looks: int = 0
+    looks: list[int] = field(default_factory=lambda: [0, 0])
 
     def communicated(self, operation: str, group: Any, args: Sequence[Any]) -> None:
-        """Tell the place of a sum of single numbers over all ranks, once."""
-        if operation not in SUMS or self.looks >= LOOKS or len(self.told) >= PLACES or not _is_a_number(args):
+        """Tell the place of a sum of a few numbers over all ranks, once."""
+        if operation not in SUMS or self.looks[False] >= LOOKS or len(self.told) >= PLACES:
             return
-        self.looks += 1
+        elements = _numbers(args)
+        if not 0 < elements <= FEW or self.looks[elements > 1] >= LOOKS:
+            return
+        self.looks[elements > 1] += 1
         if reduction(tuple(args)) != "SUM" or not _is_of_all(group):
             return
         place = lines_of_the_users()
         if place and place not in self.told:
             self.told.add(place)
-            self.recorder.emit(Summed, operation=operation, callers=place)
+            self.recorder.emit(Summed, operation=operation, callers=place, elements=elements)
 
 
 def _copied(tensors: list[Any]) -> Any:
@@ -157,10 +161,11 @@ def _gathers_parameters() -> bool:
     return False
 
 
-def _is_a_number(args: Sequence[Any]) -> bool:
+def _numbers(args: Sequence[Any]) -> int:
+    """Return how many numbers the one tensor has that is sent; 0 for several tensors."""
     given: Any = args[0] if args else None
     first: Any = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
-    return hasattr(first, "numel") and bool(first.numel() == 1)
+    return int(first.numel()) if hasattr(first, "numel") else 0
 
 
 def _is_of_all(group: Any) -> bool:

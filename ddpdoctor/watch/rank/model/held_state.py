@@ -115,8 +115,8 @@ class Search:
             return
         if not hasattr(value, "is_cpu"):
             value = _as_tensor(value)
-        several = value is not None and is_dense(value) and 1 < value.numel() <= LARGEST
-        if several and len(self.state.tensors) < TENSORS:
+        few = value is not None and is_dense(value) and 0 < value.numel() <= LARGEST
+        if few and len(self.state.tensors) < TENSORS:
             self.state.tensors.append(Tensor(name, "", file, tuple(value.shape), False, True, fold(value)))  # noqa: FBT003
 
     def _visit(self, path: str, value: Any, depth: int, owner: Any = None) -> None:

@@ -51,10 +51,14 @@ class Outermost:
 
 @dataclass(slots=True)
 class Calls:
-    """The outermost modules that were called since the hook was set, and the identities of all within them."""
+    """The outermost modules that were called since the hook was set, and the identities of all within them.
+
+    ``trains``: those that are called to be trained are meant as well.
+    """
 
     recorder: Process
     shards: Shards
+    trains: bool = True
     roots: list[tuple[weakref.ref[Any], Site | None]] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
     handle: Any = None
@@ -80,6 +84,8 @@ class Calls:
         if is_traced():
             return
         self.count += 1
+        if not self.trains and module.training and _is_learning():
+            return
         if id(module) not in self.known and self.count <= CALLS:
             self.recorder.safely(self._take, module)
 
@@ -136,9 +142,16 @@ class EvaluationCalls:
         found = self.calls.look(held)
         self.calls.end()
         prints = iter(read([fold for each in found for fold in each.folds]))
-        used = tuple(each.told([next(prints) for _ in each.folds]) for each in found if each.parameters)
+        told = [each.told([next(prints) for _ in each.folds]) for each in found]
+        used = tuple(each for each in told if each.parameters)
         if used:
             recorder.emit(EvaluatedWith, number=self.begun, used=used)
+
+
+def _is_learning() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _is_wrapper(module: Any) -> bool:

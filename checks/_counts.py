@@ -1,0 +1,52 @@
+"""Counts of one rank, and numbers of ranks, as the source says them."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ._metrics import WORLD
+
+WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
+"""In the name of what counts the ranks, beside the usual ones."""
+PUT_TOGETHER = re.compile(r"reduce|gather|sync|broadcast|tensor|stack|cat$|psum|exchange", re.IGNORECASE)
+"""What a count is given to that becomes one of all ranks."""
+SIZES = re.compile(
+    r"len\(|\.size\(|\.shape|numel\(|batch_?size|\.sum\(|^(n|b|m|bs|num|count|size|batch|tokens|n_\w+|num_\w+)$"
+)
+"""What says how many samples a batch has."""
+KEPT = ("item", "clone", "float", "double", "cpu", "detach", "to", "squeeze", "sum")
+"""Methods that give the same number."""
+
+
+def counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
+    """Whether a function divides or multiplies by the number of ranks: the sum, or anything from its line on."""
+    kinds = (ast.Div, ast.Mult, ast.FloorDiv)
+    for node in ast.walk(around):
+        if getattr(node, "lineno", 0) < line and not {ast.unparse(each) for each in ast.walk(node)} & names:
+            continue
+        match node:
+            case ast.BinOp(op=op, left=left, right=right) if isinstance(op, kinds):
+                parts = [left, right]
+            case ast.AugAssign(op=op, value=value) if isinstance(op, kinds):
+                parts = [value]
+            case ast.Call(func=ast.Attribute(attr="div" | "div_" | "mul" | "mul_"), args=[value, *_]):
+                parts = [value]
+            case _:
+                continue
+        text = " ".join(map(ast.unparse, parts))
+        if WORLDS.search(text) or set(re.findall(r"\w+", text)) & WORLD:
+            return True
+    return False
+
+
+def bare(value: ast.expr) -> ast.expr:
+    """Return what a number is read off: ``total`` of ``total.item()``, ``float(total)``."""
+    while isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in KEPT:
+            value = value.func.value
+        elif isinstance(value.func, ast.Name) and value.func.id in {"float", "int"} and len(value.args) == 1:
+            value = value.args[0]
+        else:
+            break
+    return value
