@@ -200,7 +200,7 @@ WRAPPED = Fix(
 
 
 @log_pattern(
-    r"reduceOp = [^\n]*\n(?:[ ~^]*\n)?TypeError: [^\n]*incompatible function arguments"
+    r"reduceOp = [^\n]{0,400}\n(?:[ ~^]*\n)?TypeError: [^\n]*incompatible function arguments"
     r"(?:(?:[^\n]*\n){1,5}Invoked with: <[^>\n]*>, (?P<op>[^\n]{1,60}))?"
 )
 def of_the_operation(record: Record, match: re.Match[str]) -> Iterator[Finding]:
