@@ -36,6 +36,7 @@ FAILED = (
     r"|CalledProcessError: Command [^\n]*(?:\n[^\n]{1,300}){0,40}? returned non-zero exit status ([1-9]\d*)"
     r"|exits with return code = ([1-9]\d*)"
     r"|Child process with PID \d+ terminated with code ([1-9]\d*)\b"
+    r"|Global rank \d+ \(PID \d+\) exited with code ([1-9]\d*)"
     r"|(?:ProcessExitedException|Exception): process \d+ terminated with exit code ([1-9]\d*)"
 )
 ENDED = r"exitcode\s*: -?\d+"
