@@ -57,7 +57,6 @@ def _unknown(unknown: Unknown) -> dict[str, Any]:
         "error": unknown.record.error,
         "says": unknown.record.proof().seen,
         "frames": [f"{frame.file}:{frame.line}, {frame.function}" for frame in unknown.frames],
-        "raised_in": raised_in(unknown),
         "count": unknown.count,
         "ranks": list(unknown.ranks),
         **_where(unknown.record),
