@@ -54,6 +54,12 @@ class Unknown:
         """The frames of the user's own code; all, where none is."""
         return tuple(frame for frame in self.record.frames if frame.is_users) or self.record.frames
 
+    @property
+    def raised_in(self) -> Frame | None:
+        """The innermost frame, where that is of a package, and the user's own code is above it."""
+        last = self.record.frames[-1] if self.record.frames else None
+        return last if last and not last.is_users and self.record.users else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:

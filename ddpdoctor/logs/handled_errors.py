@@ -69,7 +69,8 @@ def survived(kept: MatchedLog, record: Record) -> bool:
     if trains and (any(ENDED_WELL.search(text) for text in below) or _is_recovered(record, below)):
         return True
     head = before[-1].text if before else ""
-    if IN_THREAD.search(head) and trains:
+    is_of_a_string = bool(record.frames) and all(frame.file.startswith("<") for frame in record.frames)
+    if (IN_THREAD.search(head) or is_of_a_string) and trains:  # code that a model has written, and a reward that ran it
         return True
     is_logged = LOGGED.search(head[:HEAD]) is not None
     if any(line.is_logged for line in lines if line.number == record.line):  # and many a last word is logged so

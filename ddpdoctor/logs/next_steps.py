@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 IN_WORKER = "_worker_loop"
 LATE = re.compile(r"CUDA error|HIP error|device-side assert|an illegal memory access")
+PACKAGED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)[/\\]?(?P<rest>.*)$")
 MANY = 8  # ranks that are listed
 
 
@@ -26,6 +27,16 @@ def met_by(unknown: Unknown) -> str:
     if unknown.of_ranks > 1:
         return f"rank{'s' if len(ranks) > 1 else ''} {listed} of {unknown.of_ranks} that the log has lines of"
     return ""
+
+
+def raised_in(unknown: Unknown) -> str:
+    """Return which package raised it below the user's line, and where in it; empty where the user's own code did."""
+    frame = unknown.raised_in
+    if frame is None:
+        return ""
+    package = PACKAGED.search(frame.file)
+    where = f"{package['package']}, {package['rest'] or frame.file}" if package else frame.file
+    return f"{where}:{frame.line}, {frame.function}"
 
 
 def next_step(unknown: Unknown) -> Fix:

@@ -40,6 +40,19 @@ def test_an_error_that_was_caught_is_no_cause(caught: str) -> None:
     assert cause(caught) is None
 
 
+WRITTEN = """\
+Traceback (most recent call last):
+  File "<string>", line 3, in <module>
+ZeroDivisionError: division by zero
+"""
+
+
+def test_an_error_of_code_that_a_model_has_written_is_no_cause() -> None:
+    """A reward runs it as a string, prints what it raised, and the training goes on; where it does not, it is told."""
+    assert cause(WRITTEN + "reward: 0.0\n" + GOES_ON) is None
+    assert cause(WRITTEN) == "ZeroDivisionError"
+
+
 @pytest.mark.parametrize(
     "failed",
     [

@@ -124,6 +124,7 @@ LAYOUTS: dict[str, Callable[[str], str]] = {
     "cloudwatch": prefixed("2025-02-03T10:00:00.123000+00:00 algo-2-1738576800 "),
     "sagemaker": prefixed("#033[34m[1,mpirank:1,algo-1]<stderr>:"),
     "openmpi 5": prefixed("[prterun-n1-412@1,1]<stderr>: "),
+    "torchrun of the role rank": prefixed("[rank1]:"),
     "pdsh by address": prefixed("10.0.0.1: "),
     "logging": prefixed("2025-02-03 10:00:01,123 - trainer - ERROR - "),
     "logged rank": prefixed("2025-02-03 10:00:01,123 - Trainer - INFO - [rank1]: "),
@@ -155,7 +156,7 @@ LAYOUTS: dict[str, Callable[[str], str]] = {
     "ipython": lambda error: BEFORE + IPYTHON + error,
     "ray": lambda error: SNIPPET + FRAMES + error,
 }
-NAME_RANK = {"sagemaker", "openmpi 5", "logged rank", "vllm", "ray"}
+NAME_RANK = {"sagemaker", "openmpi 5", "torchrun of the role rank", "logged rank", "vllm", "ray"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

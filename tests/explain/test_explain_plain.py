@@ -51,3 +51,50 @@ def test_an_unknown_error_is_told_with_its_line_and_a_next_step() -> None:
 
     assert 'line      table = open("classes.txt").read()' in text
     assert "next  " in text
+
+
+def test_the_package_that_raised_an_unknown_error_is_told_below_the_users_line() -> None:
+    """Whose layer it is; not where the user's own code raised it."""
+    from ddpdoctor.report.answer.data import as_markdown
+    from ddpdoctor.report.answer.text import answer_text
+
+    below = '  File "/v/lib/python3.11/site-packages/deepspeed/runtime/engine.py", line 2011, in step\n    x.y()\n'
+    own = MISSING.replace("FileNotFoundError: [Errno 2] No such", "ArithmeticError: no such")
+    layered = answered(own.replace("ArithmeticError", below + "ArithmeticError"))
+
+    assert "raised    deepspeed, runtime/engine.py:2011, step" in answer_text(layered)
+    assert "raised in deepspeed, runtime/engine.py:2011, step" in as_markdown(layered)
+    assert "raised " not in answer_text(answered(own))
+
+
+WORDED = """\
+Traceback (most recent call last):
+  File "/w/train.py", line 9, in <module>
+    accelerator.load_state(folder)
+  File "/v/lib/python3.11/site-packages/accelerate/accelerator.py", line 3090, in load_state
+    raise ValueError(said)
+ValueError: {}
+"""
+
+
+def test_a_file_that_is_not_there_is_told_in_whatever_words() -> None:
+    """Of a package, by an exception of its own; not what is no path, or is a library or an address."""
+    there = ("Tried to find /ckpt/step_2 but folder does not exist", "'data/shard.json' could not be found")
+    not_there = ("Column text not found", "library /lib/libcuda.so not found", "https://h/x.json not found")
+
+    assert {named(WORDED.format(each)) for each in there} == {"file-not-found"}
+    assert {named(WORDED.format(each)) for each in not_there} == {"unknown"}
+
+
+def test_options_that_a_package_refuses_are_told_where_the_package_raises() -> None:
+    """The same words of the user's own code are an error of that code."""
+    log = WORDED.format("`device_map` is not compatible with `fsdp`")
+    own = "".join(line for line in log.splitlines(keepends=True) if "accelerator.py" not in line)
+
+    assert (named(log), named(own)) == ("options-refused-together", "unknown")
+
+
+def named(log: str) -> str:
+    """Return the check that comes first."""
+    answer = answered(log)
+    return answer.cause.check.slug if answer.cause else "unknown"

@@ -114,6 +114,23 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"raise StopIteration\nStopIteration\s{1,9}During handling of the above exception, another exception occurred:\n"
+    r"(?:[^\n]*\n){1,40}?[^\n]*raise StopIteration\nStopIteration"
+)
+def begun_anew(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A loop over iterations (mmcv, mmengine, or one's own) begins a loader anew, and it gives nothing again."""
+    yield Finding(
+        "the loader gives no batch on this rank: it was begun anew, and ended at once",
+        (record.proof(match, "a batch or more"),),
+        Fix(
+            "choose a batch size that a rank's share of the samples holds, or keep the last batch",
+            diff=" DataLoader(dataset, batch_size=1, drop_last=False)   # of len(dataset) / world size samples a rank",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"ValueError: num_samples should be a positive integer value, but got num_samples=0")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what the sampler of a shuffled loader says of a data set without a sample."""

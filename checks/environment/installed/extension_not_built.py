@@ -130,6 +130,28 @@ def of_the_compiler(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
+@log_pattern(r"ImportError: (?P<path>[^\n:]{0,300}torch_extensions[^\n:]{1,200}\.so): cannot open shared object file")
+def of_what_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Importing looks for what it has just built: the build failed, or another rank has taken it away."""
+    name = match["path"].rpartition("/")[2].removesuffix(".so")
+    yield Finding(
+        f"the extension {name} was not built: {match['path']} is not there",
+        (record.proof(match, "the library that the build makes"),),
+        Fix(
+            "delete what is left of the build, and build once with one process: its first error is the cause",
+            command=f"rm -rf {match['path'].rpartition('/')[0]}; {BUILD}; nvcc --version; c++ --version",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "an earlier build failed or was stopped, and left its files",
+                "several ranks or hosts build in one folder, and one broke the other's files",
+            ),
+            f"ls -la {match['path'].rpartition('/')[0]}",
+        ),
+    )
+
+
 @log_pattern(r"object has no attribute '(?:ds_opt_adam\w*|opt_id)'", role=Role.CONSEQUENCE)
 def of_what_was_not_made(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The optimizer of an extension that was not built."""

@@ -140,6 +140,33 @@ def of_a_stream(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"self\.parallel_devices\[self\.local_rank\][^\n]{0,200}\n(?:[^\n]{0,200}\n){0,2}?[^\n]{0,40}"
+    r"IndexError: list index out of range",
+    context=(SLURM,),
+)
+def of_lightning(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Lightning looks for its local rank in the list of devices that it was given."""
+    slurm = log.first(SLURM)
+    yield Finding(
+        "Lightning runs more processes on this host than the Trainer has devices there",
+        (record.proof(match, "a device for each local rank"), *((slurm[0].proof(slurm[1]),) if slurm else ())),
+        Fix(
+            "ask for as many devices as processes are started on each host",
+            command="#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4" if slurm else "",
+            diff="+Trainer(accelerator='gpu', devices=4, num_nodes=2, strategy='ddp')",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "more processes are started on the host than `devices` says",
+                "the host shows fewer GPUs than `devices` says, and 'auto' counts what is there",
+            ),
+            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$SLURM_NTASKS_PER_NODE" "$LOCAL_WORLD_SIZE"   # on each host',
+        ),
+    )
+
+
 @log_pattern(r"AssertionError: insufficient CUDA devices for DDP command")
 def of_yolo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read YOLOv5's own comparison of the local rank with the GPUs that it sees."""

@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, human_size, log_pattern, probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Role, Severity, human_size, log_pattern, probe
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
@@ -56,7 +56,7 @@ def free(facts: Facts) -> Iterator[Finding]:
 @log_pattern(
     r"No space left on device(?:: '([^'\n]+)')?|\[Errno 122\] Disk quota exceeded(?:: '([^'\n]+)')?"
     r"|PytorchStreamWriter failed writing file [^\n]{0,299}file write failed"
-    r"|(?P<ray>OutOfDiskError: Local disk is full|/\S{1,300} is over \d+% full, available space: [^;\n]{1,40})"
+    r"|(?P<ray>OutOfDiskError: Local disk is full)"
     r"|inline_container\.cc:\d+\] \. unexpected pos"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -79,4 +79,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
         severity=Severity.ERROR,
+    )
+
+
+@log_pattern(r"/\S{1,300} is over \d+% full, available space: [^;\n]{1,40}", role=Role.HARMLESS)
+def nearly(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Ray warns long before, and goes on; where it then fails, another line says so."""
+    yield Finding(
+        "the disk on which Ray spills its objects is nearly full",
+        (record.proof(match, "room for what the workers hand on"),),
+        Fix(
+            "give Ray a disk with more room",
+            command="df -h /tmp/ray   # then: ray start --temp-dir=/large/disk/ray ...",
+        ),
+        record.place,
+        severity=Severity.NOTE,
     )

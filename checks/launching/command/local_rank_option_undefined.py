@@ -41,7 +41,10 @@ AILMENT = Ailment("DDP406", Severity.ERROR)
 
 @log_pattern(refused("local_rank"))
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Quote what the script's own parser refused."""
+    """Quote what the script's own parser refused; where that is the kernel of a notebook, there is no script."""
+    if "ipykernel_launcher" in record.text:
+        yield _in_notebook(record, match)
+        return
     yield Finding(
         "the launcher passes --local_rank, and the script has no such option",
         (record.proof(match, "no --local_rank in the arguments: torchrun sets $LOCAL_RANK"),),
@@ -50,6 +53,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command="torchrun --standalone --nproc_per_node=2 train.py",
             diff=" parser = argparse.ArgumentParser()\n"
             '+parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+        ),
+        record.place,
+    )
+
+
+def _in_notebook(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        "the launcher starts the notebook's kernel again, not a script: what is called in a cell makes its ranks from "
+        "the command line of the running program",
+        (record.proof(match, "a script that each rank runs"),),
+        Fix(
+            "write the training into a file, and start that; or start functions by notebook_launcher",
+            command="!torchrun --standalone --nproc_per_node=2 train.py   # in a cell, behind %%writefile train.py",
         ),
         record.place,
     )

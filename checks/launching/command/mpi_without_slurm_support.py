@@ -28,9 +28,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP482", Severity.ERROR)
+
+
+SRUN = r"\bsrun: |\bslurmstepd: "
+
+
+@log_pattern(r"An error occurred in (?P<call>MPI_Init\w*)", context=(SRUN,))
+def at_its_start(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """MPI ends the process where it cannot start, and says no more."""
+    slurm = log.first(SRUN)
+    yield Finding(
+        f"{match['call']} ended the rank: MPI cannot start in a process that "
+        + ("srun" if slurm else "another launcher than mpirun")
+        + " started",
+        (record.proof(match, f"{match['call']} returns"), *((slurm[0].proof(slurm[1]),) if slurm else ())),
+        Fix(
+            "keep MPI out of the ranks, or start them so that MPI learns its rank",
+            command="srun --mpi=pmix python train.py   # where srun --mpi=list names it",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the MPI library was built without support for the PMI that Slurm offers",
+                "a package starts MPI beside torchrun: mpi4py, DeepSpeed's MPI discovery, Transformer Engine's overlap",
+            ),
+            "srun --mpi=list; ompi_info | grep -iE 'pmi|slurm'; python -X importtime train.py 2>&1 | grep mpi4py",
+        ),
+    )
 
 
 @log_pattern(

@@ -33,9 +33,11 @@ from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role,
 AILMENT = Ailment("DDP415", Severity.ERROR)
 FAILED = (
     r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
-    r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
+    r"|CalledProcessError: Command [^\n]*(?:\n[^\n]{1,300}){0,40}? returned non-zero exit status ([1-9]\d*)"
+    r"|exits with return code = ([1-9]\d*)"
     r"|Child process with PID \d+ terminated with code ([1-9]\d*)\b"
-    r"|ProcessExitedException: process \d+ terminated with exit code ([1-9]\d*)"
+    r"|Global rank \d+ \(PID \d+\) exited with code ([1-9]\d*)"
+    r"|(?:ProcessExitedException|Exception): process \d+ terminated with exit code ([1-9]\d*)"
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
@@ -46,7 +48,14 @@ PLATFORM = (
     r"|srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): Exited with exit code (?P<srun>[1-9]\d*)"
 )
 NOT_STARTED = r"(?:srun|slurmstepd): error: execve\(\): "
-LAUNCHERS = {"ExecuteUserScriptError", "ChildFailedError", "CalledProcessError", "ProcessExitedException"}
+LAUNCHERS = {
+    "AlgorithmError",  # SageMaker's, as the next one, and the one of its client
+    "ExecuteUserScriptError",
+    "UnexpectedStatusException",
+    "ChildFailedError",
+    "CalledProcessError",
+    "ProcessExitedException",
+}
 PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
 SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"
 FIX = Fix(
@@ -126,8 +135,9 @@ def told(log: Log, local_rank: str | None = None) -> bool:
     failed |= {int(local_rank)} if local_rank and not failed else set()
     raised = [(each, {each.error.rpartition(".")[2]}) for each in log.records if each.error]
     printed = [(each, set(re.findall(ERROR, each.text))) for each, _ in log.find(ERROR)]
+    of_spawn = {"Exception"} if log.first(FAILED) else set()  # an old torch's, that a process ended
     return any(
-        names - LAUNCHERS
+        names - LAUNCHERS - (of_spawn if re.search(FAILED, each.text) else set())
         for each, names in (*raised, *printed)
         if not (failed and each.rank is not None and each.rank not in failed and re.search(PEER, each.text))
     )

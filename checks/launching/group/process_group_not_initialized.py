@@ -95,6 +95,24 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(r"AssertionError: (?P<name>[\w ,()-]{0,60}?(?:parallel|embedding)[\w ,()-]{0,40}group) is not initialized")
+def of_megatron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read which of Megatron's own groups is asked for before they are made."""
+    where = record.users
+    yield Finding(
+        f"{where.function if where else 'the program'} asks for Megatron's {match['name']} before it is made",
+        (record.proof(match, "parallel_state.model_parallel_is_initialized() is True"),),
+        Fix(
+            "make the groups first, in a process that a launcher started",
+            command="torchrun --nproc_per_node=8 train.py",
+            diff='+torch.distributed.init_process_group("nccl")\n'
+            "+parallel_state.initialize_model_parallel(tensor_model_parallel_size=1)   # megatron.core\n"
+            " model = build_model()",
+        ),
+        record.place,
+    )
+
+
 @watch(Failed)
 def after_its_end(event: Failed, training: Training) -> Iterator[Finding]:
     """Look whether there was a process group, and the script has destroyed it."""

@@ -28,9 +28,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
+ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
 
 
 @log_pattern(
@@ -41,10 +42,13 @@ AILMENT = Ailment("DDP419", Severity.ERROR)
     r"[^\n]{0,80})"
     r"|(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed): "
     r"(?P<allocation>[^\n]{1,160})"
-    r"|(?P<slots>There are not enough slots available in the system to satisfy the \d+)"
+    r"|(?P<slots>There are not enough slots available in the system to satisfy the \d+)",
+    context=(ASSIGNED,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say who cannot give what, and how it is looked at."""
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Say who cannot give what, and how it is looked at; a pod that found its node later only waited."""
+    if match["pod"] and _is_placed(record, log):
+        return
     kind = str(match.lastgroup if match.lastgroup != "what" else "pod")
     said, command = WHO[kind]
     if match["allocation"]:
@@ -55,6 +59,13 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix("ask for what there is, or wait for it: compare both", command=command),
         record.place,
     )
+
+
+def _is_placed(record: Record, log: Log) -> bool:
+    """Whether the pod that had no node was given one; any, where the line names no pod."""
+    named = re.search(r"\bpods?/([\w.-]+)", record.text)
+    placed = {found["pod"].rpartition("/")[2] for _, found in log.find(ASSIGNED)}
+    return named[1] in placed if named else bool(placed)
 
 
 WHO = {

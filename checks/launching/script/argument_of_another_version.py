@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP436", Severity.ERROR)
 PACKAGES = {
@@ -59,9 +59,10 @@ OF_TORCH = {"use_orig_params", "device_id", "sync_module_states"}  # which older
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
 
 
-@log_pattern(
-    r"TypeError: (?P<callee>[\w.]{1,100}?)(?:\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'"
-)
+REFUSED = r"TypeError: (?P<callee>[\w.]{1,100}?)(?:\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'"
+
+
+@log_pattern(REFUSED)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Tell whose class refuses, and who calls it; a slip of the user's own is another matter."""
     callee, name = match["callee"].rpartition(".")[2], match["name"]
@@ -92,4 +93,35 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             else f"python -c 'import {owner}; print({owner}.__version__)'",
         ),
         record.place,
+    )
+
+
+@log_pattern(REFUSED, plain=True)
+def by_a_package(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Tell of a call that a package makes: of another package, or of what the script gave it."""
+    called, name = match["callee"], match["name"]
+    short = called.rpartition(".")[2]
+    found = PACKAGE.search(record.frames[-1].file) if record.frames else None
+    if found is None or found[1] == "torch" or short in {"forward", "__call__"}:
+        return
+    caller = found[1]
+    yield Finding(
+        f"{caller} calls {called} with {name}, which {called} does not take here",
+        (record.proof(match, f"a {short} that takes {name}"),),
+        Fix(
+            f"bring {caller} and the package of {short} to versions that fit each other; where {short} is the script's "
+            "own, let it take what it is given now",
+            command=f"pip show {caller} | head -2; grep -rn 'def {short}' --include=*.py .",
+            diff=f"-def {short}(self, model, inputs):\n+def {short}(self, model, inputs, **kwargs):"
+            if "." in called
+            else "",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                f"{short} is of another package, of a version that {caller} was not written for",
+                f"{short} is the script's own, and this version of {caller} gives it more than an earlier one",
+            ),
+            f"grep -rn 'def {short}' --include=*.py .",
+        ),
     )

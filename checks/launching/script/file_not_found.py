@@ -46,6 +46,19 @@ MISSING = (
     r"FileNotFoundError: (?:\[(?:Errno 2|WinError [23])\] [^:\n]{1,120}: '(?P<path>[^'\n]{1,400})'"
     r"|[^\n]{0,40}Unable to (?:synchronously )?open file \(unable to open file: name = '(?P<hdf>[^'\n]{1,400})')"
 )
+WORDED = (
+    r"(?:FileNotFoundError|NotADirectoryError|HFValidationError|ValueError|OSError|RuntimeError|AssertionError"
+    r"|\bException):\s{1,3}"
+    r"(?P<said>[^\n]{0,300}?(?:does(?: not|n't) exist|do not exist|not found|could(?: not|n't) (?:be found|find)"
+    r"|can(?:not|'t) find|[Uu]nable to find|Incorrect path_or_model_id|Repo id must be in the form"
+    r"|[Cc]an't load \w+ for|is not a (?:file|dir|path|valid (?:file|dir|path))|isn't a (?:file|dir))[^\n]{0,300})"
+)
+PATH = re.compile(
+    r"(?<![\w:/.])(?:/|\.{1,2}/|~/|[A-Za-z]:\\)[\w.+@=~-][^\s'\"`,;()\[\]]*"
+    r"|(?<=['\"`])(?!https?:)[\w.-]+/[\w./-]+\.\w{1,9}(?=['\"`])"
+)
+MISSING_PATH = re.compile(r"(?<=missing path ')[^'\n]{2,300}(?=')")  # Ultralytics, which names its YAML before
+OTHERS = re.compile(r"\.so\b|^/dev/")  # libraries and devices: other checks'
 PROGRAM = re.compile(r"in _execute_child\b")
 WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|mkdir\(|\bopen\([^\n]*['\"][wax]b?\+?['\"]|to_csv\(|savefig\(|FileWriter\("
@@ -94,6 +107,17 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     elif WRITES.search(_below(record)):
         yield _written(absent, match)
     elif not OF_RANK.search(path):
+        yield _read(absent, match)
+
+
+@log_pattern(WORDED, context=(LOCAL,), plain=True)
+def in_other_words(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read a path that a package says is not there, in words and by an exception of its own."""
+    path = MISSING_PATH.search(match["said"]) or PATH.search(match["said"])
+    if path is None or OTHERS.search(path[0]):
+        return
+    absent = Absent(path[0].rstrip(".:"), who(log, WORDED), record)
+    if not OF_RANK.search(absent.path):
         yield _read(absent, match)
 
 

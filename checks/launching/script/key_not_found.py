@@ -36,6 +36,8 @@ NOT_THERE = (
     r"(?:^|\n)[ |]*KeyError: (?P<key>'[^'\n]{1,120}'|\"[^\"\n]{1,120}\"|-?\d{1,18}|\([^\n]{1,120}\))[ |]*(?:\n|$)"
 )
 OF_OTHERS = re.compile(r"[/\\](?:os|importlib)\.py\"|<frozen os>|torch[/\\]optim[/\\]|load_state_dict\(|state_dict")
+FROM_ENVIRONMENT = re.compile(r"[/\\]os\.py\", line|<frozen os>|os\.environ\[")
+VARIABLE = re.compile(r"['\"][A-Z][A-Z0-9_]{1,60}['\"]")
 ASKED = re.compile(r"(?P<mapping>[A-Za-z_][\w.]*(?:\[[^\[\]]{1,60}\]|\(\))*)\s*\[(?P<asked>[^\[\]]{1,120})\]")
 TABLE = re.compile(r"pandas[/\\]core[/\\]")
 FROM_FILE = re.compile(r"\b(?:ckpt|chkpt|checkpoint|state|weights|snapshot)\w*$")
@@ -45,6 +47,9 @@ IN_WORKER = "_worker_loop"
 @log_pattern(NOT_THERE, context=(LOCAL,), plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say which mapping of the user's code was asked, and by what."""
+    if FROM_ENVIRONMENT.search(record.text) and VARIABLE.fullmatch(match["key"]):
+        yield _of_the_environment(record, match, who(log, NOT_THERE).words)
+        return
     if record.users is None or OF_OTHERS.search(record.text):
         return
     if record.frames[-1] != record.users and not TABLE.search(record.text):
@@ -82,6 +87,20 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             ),
             "torchrun --nproc_per_node=1 train.py   # all samples on one rank: fails at once where all lack it",
         ),
+    )
+
+
+def _of_the_environment(record: Record, match: re.Match[str], by: str) -> Finding:
+    name = match["key"].strip("'\"")
+    return Finding(
+        f"{by} reads the environment variable {name}, which is not set there",
+        (record.proof(match, f"{name} in the environment of the ranks"),),
+        Fix(
+            "set it where the ranks are started, and let the launcher hand it on; or give the script a value to go by",
+            command=f"export {name}=...   # mpirun -x {name}, docker run -e {name}, srun --export=ALL",
+            diff=f'-os.environ["{name}"]\n+os.environ.get("{name}", DEFAULT)',
+        ),
+        record.place,
     )
 
 

@@ -122,6 +122,24 @@ def of_a_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"(?:Exception|ValueError): Could not find the transformer layer class (?:(?P<name>\w+) in|to wrap in) the model"
+)
+def of_a_class_to_wrap(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """FSDP is told by a class's name what to wrap, and no module of this model is of it."""
+    yield Finding(
+        f"FSDP is to wrap modules of the class {match['name'] or 'in its configuration'}, and the model has none",
+        (record.proof(match, "the class of the model's repeated block"),),
+        Fix(
+            "name the class of the model's block, or leave the name out where the model tells it (_no_split_modules)",
+            command='python -c "import train; print({type(m).__name__ for m in train.model.modules()})"',
+            diff="-fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"
+            "+fsdp_transformer_layer_cls_to_wrap: Qwen2DecoderLayer",
+        ),
+        record.place,
+    )
+
+
 OF_SETTINGS = re.compile(r"deepspeed[/\\]runtime[/\\]config\.py|hf_argparser\.py|parse_json_file|\bds_config\b")
 
 

@@ -57,6 +57,25 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
+    r"_dim_group_(?:infos|names)\[(?:mesh_dim|0)\][^\n]{0,200}\n(?:[^\n]{0,200}\n){0,2}?[^\n]{0,40}"
+    r"IndexError: list index out of range"
+)
+def of_a_mesh_without_this_rank(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank that is not in a mesh has no groups of it; torch then finds nothing under the dimension's number."""
+    who = "this rank" if record.rank is None else f"rank {record.rank}"
+    yield Finding(
+        f"{who} is not in the device mesh that it uses: the mesh has fewer ranks than were started",
+        (record.proof(match, "a mesh of as many ranks as the world size"),),
+        Fix(
+            "let the sizes of the mesh multiply to the world size, over all hosts",
+            diff="+replicas = dist.get_world_size() // shards\n"
+            " mesh = init_device_mesh('cuda', (replicas, shards), mesh_dim_names=('replicate', 'shard'))",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
     r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention )?(?:heads|query_groups|key_value_heads|experts)"
     r"|n_physical_experts"
     r"|[Ff]irst dimension of the tensor|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "

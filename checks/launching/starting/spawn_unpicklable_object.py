@@ -61,6 +61,21 @@ def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]
     )
 
 
+@log_pattern(r"AttributeError: Can't get attribute '(?P<name>[^'\n]{1,100})' on <module '__main__' \(built-in\)>")
+def of_a_notebook(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A process that is started anew has no cells: what one defined is not there."""
+    yield Finding(
+        f"a new process has no {match['name']}: it was defined in a cell of a notebook, or in an interactive session",
+        (record.proof(match, "a function in a module that the new process can import"),),
+        Fix(
+            "write it into a file and import it, or start the processes by fork before CUDA is used",
+            diff=f"+%%writefile work.py\n def {match['name']}(rank):\n     ...\n"
+            f"-mp.spawn({match['name']}, nprocs=2)\n+import work\n+mp.spawn(work.{match['name']}, nprocs=2)",
+        ),
+        record.place,
+    )
+
+
 NEW = "a new process"
 
 

@@ -75,6 +75,21 @@ def in_replicate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"RuntimeError: All tensors must be on devices\[0\]: (?P<device>\d+)")
+def in_a_broadcast(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what an old torch raises when it sends the weights: a wrapper without device_ids begins at GPU 0."""
+    yield Finding(
+        f"the model is on another GPU than cuda:{match['device']}, the first of those that its wrapper uses",
+        (record.proof(match, f"all parameters and buffers on cuda:{match['device']}"),),
+        Fix(
+            "say which GPU is the rank's own, or move the model to the first one",
+            diff="-model = DistributedDataParallel(model.cuda())\n"
+            "+model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()])",
+        ),
+        record.place,
+    )
+
+
 WRAPPERS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 OTHERWISE = r"CUDA_VISIBLE|DistributedDataParallel|\bDDP\b"
 """What occurs where each rank sees one GPU, or another wrapper is meant for several ranks."""

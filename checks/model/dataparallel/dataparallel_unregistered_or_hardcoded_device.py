@@ -54,6 +54,27 @@ def on_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
         yield _finding(record, match, "a rank", (), ambiguity)
 
 
+@log_pattern(r"Pointer argument \(at \d+\) cannot be accessed from Triton", context=CONTEXT)
+def of_a_triton_kernel(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Triton starts a kernel on the current GPU, wherever its tensors are; in a replica that is another one."""
+    shown = beside(record, log, REPLICA) or beside(record, log, IN_PARALLEL)
+    causes = (
+        "the current GPU is another one than that of the tensors: torch.cuda.set_device(local_rank) was not called, or "
+        "the kernel is in a replica of DataParallel"
+    )
+    yield Finding(
+        "a Triton kernel runs on the current GPU, and its tensors are on another" + (" (in a replica)" * bool(shown)),
+        (record.proof(match, "torch.cuda.current_device() is the GPU of the tensors"), *shown),
+        Fix(
+            "make the GPU of the tensors the current one around the kernel, or once for each rank",
+            diff="+with torch.cuda.device(x.device):\n     kernel[grid](x, ...)\n"
+            "or, in each rank\n+torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
+        ),
+        record.place,
+        ambiguity=None if shown else Ambiguity((causes, "a tensor given to the kernel is on the CPU"), LOOK),
+    )
+
+
 def _finding(
     record: Record, match: re.Match[str], who: str, shown: tuple[Evidence, ...], ambiguity: Ambiguity | None = None
 ) -> Finding:

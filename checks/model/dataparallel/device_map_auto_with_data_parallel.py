@@ -44,6 +44,7 @@ REMEDY = Fix(
     r"You can't train a model that has been loaded (?:with `device_map='auto'` in any distributed mode"
     r"|in [^\n]{1,40} precision on multiple devices in any distributed mode"
     r"|in [^\n]{1,40} precision on a different device than)"
+    r"|DeepSpeed Zero-3 is not compatible with [^\n]{0,60}`?device_map`?"
     r"|which is incompatible with DDP\. Maybe you loaded your model with `device_map='auto'`"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     Evidence,
     Failed,
     Finding,
@@ -78,6 +79,40 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             FIX,
             place(event.site, rank=event.rank),
         )
+
+
+@log_pattern(
+    r"AssertionError: \{'id': \d+, 'status': '(?P<status>\w+)', 'numel': \d+, 'ds_numel': \d+, 'shape': "
+    r"[^\n]{0,300}?'active_sub_modules': (?:\{(?P<modules>[^}\n]{0,200})\}|set\(\))"
+)
+def at_its_turn(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DeepSpeed asserts that a parameter is there when it is used, and in no use when it is taken apart."""
+    used, by = match["status"] == "AVAILABLE", record.users
+    where = f" (in {by.function})" if by else ""
+    yield Finding(
+        f"ZeRO 3 is to take a parameter apart that a module still uses{where}"
+        if used
+        else f"ZeRO 3 is to use a parameter that is not gathered ({match['status']}){where}",
+        (
+            record.proof(
+                match, "each forward ends before its parameters are taken apart, and goes the same way on all ranks"
+            ),
+        ),
+        Fix(
+            "let no forward run across the border of a GatheredParameters block, nor past the engine",
+            diff="-with deepspeed.zero.GatheredParameters(model.parameters()):\n-    output = model.module(inputs)\n"
+            "+output = engine(inputs)   # the engine gathers and releases, module by module",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a module is called within a GatheredParameters block, or the block is left while it runs",
+                "a forward was left by an exception that was caught, so that its parameters count as in use",
+                "modules are called in another order than in the step before: a branch by the batch, or a cache",
+            ),
+            "grep -rnE 'GatheredParameters|unwrap_model|[.]module[.]|except ' --include=*.py .",
+        ),
+    )
 
 
 @log_pattern(EMPTY, context=(STAGE,))

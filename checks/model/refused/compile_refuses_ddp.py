@@ -33,6 +33,27 @@ AILMENT = Ailment("DDP589", Severity.ERROR)
 
 
 @log_pattern(
+    r"BackendCompilerFailed: (?:backend='compile_fn' raised:\s*(?P<new>[^\n]{0,200})"
+    r"|compile_fn raised (?P<old>[^\n]{1,200}))",
+    plain=True,
+)
+def of_the_splitter(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """compile_fn is DDPOptimizer's own function, which cuts the graph at DDP's buckets and compiles the pieces."""
+    said = (match["new"] or match["old"] or "").strip()
+    if "higher order op" in record.text:
+        return
+    yield Finding(
+        "torch.compile cannot compile the pieces that it cut at DDP's buckets" + (f": {said}" if said else ""),
+        (record.proof(match, "torch._dynamo.config.optimize_ddp = False"),),
+        Fix(
+            "compile the model as a whole, or upgrade torch",
+            diff="+torch._dynamo.config.optimize_ddp = False\n model = torch.compile(DDP(model))",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
     r"DDPOptimizer backend: Found a higher order op in the graph"
     r"|(?P<auto>Compiled autograd is not compatible with C\+\+ DDP Reducer)"
 )

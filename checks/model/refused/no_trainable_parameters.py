@@ -57,6 +57,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
 
 @log_pattern(
     r"DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient"
+    r"|reducer\.cpp:\d+, please report a bug to PyTorch\. Expected at least one parameter"
     r"|tensors\.size\(\) > 0 INTERNAL ASSERT FAILED at \S*reducer\.cpp"
     r"|!tensors\.empty\(\) INTERNAL ASSERT FAILED at \S*reducer\.cpp"
 )

@@ -33,6 +33,34 @@ AILMENT = Ailment("DDP325", Severity.ERROR)
 
 
 @log_pattern(
+    r"HCCL function error: [Hh]cclCommInit\w*(?:\([^\n]{0,200})?, error code is (?P<code>\d+)",
+    role=Role.GENERIC,
+    waits=True,
+)
+def of_the_communicator(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The code says no more than that there is no communicator; the reason stands in the rank's own log of CANN."""
+    yield Finding(
+        f"HCCL made no communicator of the ranks (code {match['code']})",
+        (record.proof(match, "all ranks come, and reach each other"),),
+        Fix(
+            "read the first error of each rank in the logs of CANN",
+            command="grep -rhE '\\[ERROR\\] (HCCL|HCCP|TDT)' ~/ascend/log/ | head -20   # on each host",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "another rank failed before, or was not started",
+                "the NPUs' network does not work between these hosts (address, link, TLS)",
+                "the hosts have different versions of CANN or of the driver",
+                "HCCL_IF_IP or HCCL_SOCKET_IFNAME names an address or interface that the other hosts do not reach",
+            ),
+            "for i in 0 1 2 3 4 5 6 7; do hccn_tool -i $i -ip -g; hccn_tool -i $i -link -g; "
+            "hccn_tool -i $i -tls -g; done; env | grep HCCL_   # on each host",
+        ),
+    )
+
+
+@log_pattern(
     r"EI0006\)?: (?:\[PID: \d+\] )?[^\n]{0,60}?Getting socket times out|\(EI0006\): Getting socket times out"
     r"|OPS function error: Hccl\w+, error code is 6\b"
     r"|wait socket establish timeout, role\[\d\] rank\[(?P<rank>\d+)\] timeout\[\d+\]",

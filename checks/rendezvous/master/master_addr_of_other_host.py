@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP356", Severity.ERROR)
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - what a server listens on, not where it is
 
 
 @probe
@@ -102,7 +103,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Look for an address that nobody has: a word of a README, a netmask, a range for documentation."""
     if is_placeholder(match[1]):
         yield Finding(
-            f"the address of the master, {match[1]}, is a placeholder of an example",
+            f"the address of the master, {match[1]}, is none to connect to: it leads to this host, and no store is here"
+            if match[1] == ANY_ADDRESS
+            else f"the address of the master, {match[1]}, is a placeholder of an example",
             (record.proof(match, "the address of rank 0's host"),),
             Fix(
                 "give the address of rank 0's host, as `hostname -I` prints it there",

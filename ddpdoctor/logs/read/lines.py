@@ -18,7 +18,7 @@ BLANK = r"(?:[ ](?=(?:[ ]{2}){0,40}(?![ ])))?"
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\[rank(?P<rank>\d+)\]:[ ]?",  # torch's excepthook and C++ log
+        r"\[rank(?P<rank>\d+)\]:" + BLANK,  # torch's excepthook and C++ log; torchrun --tee of the role "rank"
         r"\[rank: (?P<rank>\d+)\][ ]",  # Lightning
         r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:" + BLANK,  # torchrun --tee: role and local rank
         r"\[(?P<rank>\d+)\]:[ ]?",  # torchrun with a template of the user's
@@ -29,6 +29,7 @@ PREFIXES = tuple(
         r"\((?:[A-Za-z_][\w.:]*(?:\(rank=(?P<rank>\d+)\))?[ ])?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)[ ]?",  # Ray
         r"(?P<node>[a-z][\w.-]*[-_]\d+)[ ]*\|[ ](?=\S|[ ]{2})",  # docker compose
         r"(?P<node>(?!rank|epoch|step|iter)[a-z][\w.-]*\d[\w.-]*):[ ](?=\[|Traceback|[ ]{2}|[\w.]*Error)",  # pdsh
+        r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}):[ ](?=\S|[ ]{2})",  # pdsh of addresses
         r"\[pod/(?P<node>[\w.-]+)/[\w.-]+\][ ]?",  # kubectl logs --prefix
         r"\[\s*\d+\.\d{6}\][ ]",  # dmesg: seconds since the host started
     )
@@ -97,7 +98,7 @@ def parsed(text: str, number: int) -> Line:
         named = match.groupdict()
         rank = int(named["rank"]) if named.get("rank") else rank
         node = named.get("node") or node
-        stream += match[0]
+        stream += match[0].rstrip()
         text = text[match.end() :]
     for within in WITHIN:
         if match := within.search(text[:HEAD]):

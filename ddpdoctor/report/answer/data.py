@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.logs.next_steps import next_step
+from ddpdoctor.logs.next_steps import next_step, raised_in
 from ddpdoctor.report.answer.text import GROUPS, counted, headline, moment, without_secrets
 from ddpdoctor.report.data import finding_data
 from ddpdoctor.report.text import printable
@@ -93,7 +93,8 @@ def _markdown(answer: Answer) -> Iterator[str]:
 def _error(unknown: Unknown) -> Iterator[str]:
     proof = unknown.record.proof()
     frames = [f"{frame.file}:{frame.line}, {frame.function}" for frame in unknown.frames]
-    yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames, *filter(None, [unknown.record.code])]))
+    more = filter(None, [unknown.record.code, raised_in(unknown) and f"raised in {raised_in(unknown)}"])
+    yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames, *more]))
     step = next_step(unknown)
     yield f"Next: {_inline(step.summary)}"
     yield from _block(step.command, "sh")

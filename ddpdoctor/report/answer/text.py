@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.logs.next_steps import met_by, next_step
+from ddpdoctor.logs.next_steps import met_by, next_step, raised_in
 from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
@@ -102,6 +102,8 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
         yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)
     if unknown.record.code:
         yield from labelled("line", unknown.record.code, style)
+    if raised := raised_in(unknown):
+        yield from labelled("raised", raised, style)
     if unknown.count > 1:
         yield from labelled("count", f"{unknown.count}{listed(unknown.ranks)}", style)
     if by := met_by(unknown):
