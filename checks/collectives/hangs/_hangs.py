@@ -25,6 +25,7 @@ from ._threads import ended_thread
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
 from .calls._members import passed_over
+from .calls._once_more import once_more
 from .source._batches import behind_a_batch
 from .source._callbacks import in_callback, of_thread
 from .source._exits import loop_left_by, step_skipped
@@ -57,6 +58,7 @@ class Hang(enum.Enum):
     CALLED_BACK = "a signal, or the end of an object, has led one rank into a communication"
     THREADS = "a thread communicates in the group of the training"
     EXITED = "one rank has left a loop that another one is in"
+    PASSES = "a loop with a collective has more passes on one rank"
     UNEVEN = "ranks have different numbers of batches"
     JOINS = "a collective of the script's own stands within Join"
     ENTERED = "some ranks have entered Join, and others have not"
@@ -195,13 +197,20 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         and not in_branches(ours.site, theirs.site)
     ):
         return Hang.GUARDED
-    if behind_a_batch(event.ranks):
-        return Hang.BATCH
-    if in_branch(event.ranks):
-        return Hang.BRANCH
+    if why := _why_unlike(event):
+        return why
     if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
+
+
+def _why_unlike(event: Stalled) -> Hang | None:
+    """Decide where the source around the two lines, or what the ranks called before, tells why they do not match."""
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
+    if once_more(first_mismatch(event.ranks), event.ranks):
+        return Hang.PASSES
+    return Hang.BRANCH if in_branch(event.ranks) else None
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:

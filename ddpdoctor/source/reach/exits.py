@@ -90,8 +90,8 @@ def loop_left(
     ways = sorted({way for each in known for way in _ways(each)}, key=lambda each: (each.file, each.line))
     inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
     steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
-    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and _is_alike(inner[1]))) or not all(
-        broken_off(file, loop.lineno) or _is_alike(loop) for file, loop in outer
+    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and runs_alike(inner[1]))) or not all(
+        broken_off(file, loop.lineno) or runs_alike(loop) for file, loop in outer
     )
     return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself)
 
@@ -200,7 +200,7 @@ def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> 
             yield from _within(file, list(ast.iter_child_nodes(node)), test, deeper)
 
 
-def _is_alike(loop: Loop) -> bool:
+def runs_alike(loop: Loop) -> bool:
     """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals."""
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant) and bool(loop.test.value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.host.process.system_calls import asleep, sleeps
-from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
@@ -178,7 +178,10 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
             (Doing.STOPPED, each.stopped),
             (Doing.STANDING, each.traced),
             (Doing.WAITING, bool(operation)),
-            (Doing.ASKING, activity.asks or sleeps(pid, activity.thread)),
+            (
+                Doing.ASKING,
+                not operation and (activity.asks or sleeps(pid, activity.thread) or waits_for_a_sleeper(pid)),
+            ),
             (Doing.STANDING, True),
         )
         if holds

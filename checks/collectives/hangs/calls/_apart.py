@@ -19,6 +19,7 @@ from ..source._batches import behind_a_batch
 from ..source._one_rank import DEFAULT
 from ._alone import called_alone
 from ._compared import first_mismatch
+from ._once_more import OnceMore, once_more
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
@@ -44,7 +45,15 @@ class GoneOn(NamedTuple):
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
     """Return the first two calls of one number in one group that do not match; of a rank that is gone they are why."""
-    return None if _told(event, training) else _mismatch(event, training)
+    if _told(event, training):
+        return None
+    pair = _mismatch(event, training)
+    return None if once_more(pair, event.progress) else pair
+
+
+def looped_on(event: PeerLost, training: Training) -> OnceMore | None:
+    """Return the loop of which a rank made one pass more than the other, where that is why their calls do not match."""
+    return None if _told(event, training) else once_more(_mismatch(event, training), event.progress)
 
 
 def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
