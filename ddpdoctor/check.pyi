@@ -153,7 +153,9 @@ from ddpdoctor.source.reach.exits import (
     Exit as Exit,
     LoopLeft as LoopLeft,
     loop_left as loop_left,
+    returns_above as returns_above,
     runs_alike as runs_alike,
+    ways_past as ways_past,
 )
 from ddpdoctor.source.reach.guards import tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around

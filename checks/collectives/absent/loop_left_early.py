@@ -49,11 +49,11 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
 from ..hangs.calls._alone import called_alone
-from ..hangs.calls._apart import looped_on
+from ..hangs.calls._apart import broken_off, left_out, looped_on
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
-from ._step_left_out import step_left_out
+from ._step_left_out import one_step_ahead, step_left_out
 
 AILMENT = Ailment("DDP744", Severity.ERROR)
 SKIP_TOGETHER = Fix(
@@ -82,9 +82,16 @@ def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Findi
     """Yield it where the rank has ended, and another one lost it."""
     if event.first is not None or called_alone(event) or swallowed(event.progress, training):
         return
-    if found := loop_left_before_the_end(event, training):
+    if found := loop_left_before_the_end(event, training) or broken_off(event, training):
         proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
         yield _finding(found, proof, None, training)
+
+
+@watch(PeerLost)
+def where_a_step_was_left_out(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the way past a step that a rank has taken, whose next collective met the step of another one."""
+    if (found := left_out(event, training)) and not found.in_handlers:
+        yield one_step_ahead(found, event, SKIP_TOGETHER)
 
 
 @on_hang(Hang.PASSES)

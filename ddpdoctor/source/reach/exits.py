@@ -96,6 +96,28 @@ def loop_left(
     return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself)
 
 
+def ways_past(file: str, line: int) -> tuple[Exit, ...]:
+    """Return what skips a line of a loop in one pass: each ``continue`` above it, and each handler around it."""
+    tree = tree_of(file)
+    at = _statement(tree, line)
+    whole = list(tree.above(at)) if at else []
+    around = whole[: _scope(whole)]
+    loops = [node for node in around if isinstance(node, (ast.For, ast.While))]
+    if at is None or not loops:
+        return ()
+    frame = _Frame(file, at, loops[:1], around[: around.index(loops[0])], reached=True)
+    return tuple(each for each in sorted(_ways(frame), key=lambda each: each.line) if each.skips)
+
+
+def returns_above(file: str, line: int) -> tuple[Exit, ...]:
+    """Return what leaves the function of a line before it."""
+    tree = tree_of(file)
+    at = _statement(tree, line)
+    function = next((each for each in tree.above(at) if isinstance(each, CLOSED)), None) if at else None
+    found = _within(file, function.body, "", {"return"}) if function is not None else ()
+    return tuple(each for each in found if each.line < line)
+
+
 def _frame(ours: Line, theirs: Line | None) -> _Frame | None:
     """Read a frame; None where the source does not fit, or the other rank is not past the loops."""
     file, line, function = ours

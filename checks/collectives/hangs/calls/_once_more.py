@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import runs_alike, tree_of
+from ddpdoctor.check import returns_above, runs_alike, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddpdoctor.check import Communication, Position, Progress, Site
+    from ddpdoctor.check import Communication, Exit, Position, Progress, Site, Tree
 
     from ._apart import Pair
 
@@ -48,6 +48,53 @@ def once_more(pair: Pair | None, ranks: Sequence[Position | Progress]) -> OnceMo
         if all(each is not None and _holds(loop, call.site.file, each.site) for each in before):
             return OnceMore(rank, call, other, theirs, loop.lineno, _header(loop))
     return None
+
+
+class Returned(NamedTuple):
+    """A rank that has left a function before a call in it, by the one `return` above, and the test around that."""
+
+    rank: int
+    function: str
+    way: Exit
+
+
+def returned_early(pair: Pair) -> Returned | None:
+    """Find it where the one rank's call is reached in each call of its function, and the other rank is behind that."""
+    one, two = pair
+    for (_, call), (other, theirs) in ((one, two), (two, one)):
+        here, there = call.site, theirs.site
+        if here is None or there is None or here.file != there.file or here.function in {there.function, "<module>"}:
+            continue
+        tree = tree_of(here.file)
+        if _is_under(tree, here) or not _has_called(tree, here.function, there):
+            continue
+        ways = returns_above(here.file, here.line)
+        if len(ways) == 1:
+            return Returned(other, here.function, ways[0])
+    return None
+
+
+def _is_under(tree: Tree, site: Site) -> bool:
+    """Whether a test, a handler or a loop within its function decides how often a line is reached."""
+    deciding = (ast.If, ast.ExceptHandler, ast.match_case, ast.For, ast.While)
+    around = [each for kind in deciding for each in tree.of(kind) if _spans(each, site.line)]
+    return any(_function_of(tree.above(each)) == site.function for each in around)
+
+
+def _has_called(tree: Tree, function: str, behind: Site) -> bool:
+    """Whether a line comes after a call of a function, under no test, in its own function."""
+    for each in tree.of(ast.Call):
+        around = [*tree.above(each)]
+        if ast.unparse(each.func).rpartition(".")[2] != function or each.lineno >= behind.line:
+            continue
+        tested = any(isinstance(up, (ast.If, ast.ExceptHandler)) and not _is_main(up) for up in around)
+        if _function_of(around) == behind.function and not tested:
+            return True
+    return False
+
+
+def _is_main(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def _before(calls: Sequence[Communication], call: Communication) -> Communication | None:
