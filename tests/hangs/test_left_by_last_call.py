@@ -104,6 +104,15 @@ def test_the_step_that_the_rank_that_is_gone_left_out(tmp_path: Path, skip: str,
     assert said in message
 
 
+def test_the_handler_by_which_a_rank_left_out_a_whole_pass(tmp_path: Path) -> None:
+    """One rank is a forward on without the call that the other one has made: the only way past both is named."""
+    file = script(tmp_path, skip="try: pass\n            except ValueError: continue")
+    [(slug, message, line)] = lost(file, call(file, 1, "all_reduce", IN_LOOP + 1, "fit"), (6, 5), STEP + 1)
+
+    assert (slug, line) == ("ranks-diverge", SKIP + 1)
+    assert "`continue` at line 5, under `except ValueError`, leaves a forward out on some ranks only" in message
+
+
 def test_no_step_is_said_to_be_left_out_where_no_way_leads_past_it(tmp_path: Path) -> None:
     """Then all that is known is that one rank is gone."""
     file = script(tmp_path)
@@ -152,4 +161,44 @@ def test_a_test_that_holds_on_one_rank_is_told(tmp_path: Path) -> None:
     [(slug, message, line)] = stalled(zero, waits(1, Site(file, IN_LOOP, "fit"), made=made))
 
     assert (slug, line) == ("ranks-diverge", IN_LOOP)
-    assert "which is reached where `step % 5 == 0`; rank 0 is in the same loop, in backward" in message
+    assert "which is reached where `step % 5 == 0`; rank 0 has not come there, and waits in backward" in message
+
+
+TWICE = """\
+def sync(t):
+    dist.all_gather(out, t)
+for f in files:
+    stats[f] = sync(t)
+dist.barrier()
+if find_last(own):
+    dist.broadcast(t, 0)
+fit(model)
+"""
+
+
+def test_a_loop_that_calls_what_communicates_ran_out_on_one_rank(tmp_path: Path) -> None:
+    """The call stands in a function; the lines of the ranks tell which loop it is."""
+    path = tmp_path / "twice.py"
+    path.write_text(TWICE, encoding="utf-8")
+    file = str(path)
+    made = tuple(call(file, number, "all_gather", 2, "sync") for number in (1, 2, 3))
+    zero = waits(0, Site(file, 2, "sync"), Site(file, 4, "<module>"), made=made)
+    one = waits(1, Site(file, 5, "<module>"), made=(*made[:2], call(file, 3, "barrier", 5, "<module>")))
+    [(slug, message, line)] = stalled(zero, one)
+
+    assert (slug, line) == ("loop-left-early", 3)
+    assert message == (
+        "rank 1 has left the loop at twice.py:3, whose items were used up there; rank 0 is still in it, at twice.py:2"
+    )
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_test_that_the_other_rank_has_passed_by(tmp_path: Path, *, came: bool) -> None:
+    """It is behind all that the test decides; where it has made the call itself, that is not said."""
+    path = tmp_path / "twice.py"
+    path.write_text(TWICE, encoding="utf-8")
+    made = (call(str(path), 1, "broadcast", 7, "<module>"),)
+    zero = waits(0, Site(str(path), 7, "<module>"), made=made)
+    one = waits(1, Site(str(path), 8, "<module>"), made=made if came else (), operation="backward")
+
+    assert any("where `find_last(own)`" in message for _, message, _ in stalled(zero, one)) is not came

@@ -132,7 +132,7 @@ def _passes(found: OnceMore, proof: tuple[Evidence, ...], positions: Table | Non
 def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None, training: Training) -> Finding:
     loop, only = left.loop, left.loop.only
     at = f"{Path(loop.file).name}:{loop.line}"
-    by = f" by {only}" if only else ""
+    by = f" by {only}" if only else "" if loop.exits else ", whose items were used up there"
     causes = [*map(str, loop.exits), *(["its items were used up on this rank"] if loop.ends_itself else [])]
     return Finding(
         f"rank {left.rank} has left the loop at {at}{by}; rank {left.other} is still in it, at {short(left.site)}",
@@ -144,7 +144,7 @@ def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None,
         Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
         table=positions,
         ambiguity=None
-        if only
+        if only or not loop.exits
         else Ambiguity(tuple(causes), "print the rank and the step at each of these lines: one rank comes there first"),
     )
 
