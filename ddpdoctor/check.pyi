@@ -150,7 +150,14 @@ from ddpdoctor.source.reach.data import (
     in_one_loop as in_one_loop,
     is_head_of_loop_around as is_head_of_loop_around,
 )
-from ddpdoctor.source.reach.exits import Exit as Exit, LoopLeft as LoopLeft, loop_left as loop_left
+from ddpdoctor.source.reach.exits import (
+    Exit as Exit,
+    LoopLeft as LoopLeft,
+    loop_left as loop_left,
+    returns_above as returns_above,
+    runs_alike as runs_alike,
+    ways_past as ways_past,
+)
 from ddpdoctor.source.reach.guards import tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
 from ddpdoctor.source.reach.rank_facts import Fact as Fact

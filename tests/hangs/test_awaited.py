@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from ddpdoctor.host.process.system_calls import sleeps
-from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
 from ddpdoctor.host.process.waits.files import locked_files
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck import positions
@@ -111,6 +111,24 @@ def test_a_child_and_its_command(waiting: Waiting) -> None:
     found = waiting.seen(piped, words="data from a pipe that process")
     os.kill(found.process, 9)
     assert "(sleep 600) writes into" in found.what
+
+
+@pytest.mark.parametrize("piped", ["", ", stdout=subprocess.PIPE"])
+@pytest.mark.parametrize(("seconds", "soon"), [(200, True), (600, False)])
+def test_a_child_that_sleeps(waiting: Waiting, seconds: int, piped: str, *, soon: bool) -> None:
+    """A script of the shell that sleeps and goes on, as a download tried again; one of hours is no such wait."""
+    waiting.start(f"subprocess.run('sleep {seconds}; echo', shell=True{piped})")
+    pid = waiting.started[-1].pid
+    until(pid, "pipe" if piped else "the end of process")
+    ends = time.monotonic() + PATIENCE
+    while len(below := psutil.Process(pid).children(recursive=True)) < 2 and time.monotonic() < ends:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    try:
+        assert waits_for_a_sleeper(pid) is soon
+    finally:
+        for each in below:
+            each.kill()
 
 
 def test_a_child_whose_output_nobody_reads(waiting: Waiting) -> None:

@@ -258,6 +258,32 @@ def test_a_handle_that_is_waited_for_names_the_line_that_began_it(script: str) -
     assert "rank 0 waits in Work.wait of recv from 0 at train.py" in message
 
 
+def ring(file: str, *, back: bool) -> list[tuple[str, str, int | None]]:
+    """Ask about three ranks that have each posted a receive and a send, and wait; ``back``: they receive from the left.
+
+    All of them wait for the receive, which is not what they called last.
+    """
+    ranks = []
+    for rank in range(3):
+        right, left = (rank + 1) % 3, (rank - 1) % 3
+        recv = Communication(1, 1.0, "recv", "0", f"[6] from {left if back else right}", Site(file, OPEN, "f"))
+        send = Communication(2, 2.0, "send", "0", f"[6] to {right}", Site(file, WITHIN, "f"))
+        ranks.append(waits(file, rank, "Work.wait of recv", SAVE, recent=(recv, send)))
+    event = Stalled(pid=0, time=2.0, ranks=tuple(ranks), world_size=3)
+    found = Dispatcher(CHECKS).see(event)
+    return [(each.check.slug, each.finding.message, each.finding.place.line) for each in found]
+
+
+def test_a_ring_in_which_both_sides_name_the_same_neighbour(script: str) -> None:
+    """All is posted, and no send is what its receiver waits for; where they do match, that is not said."""
+    [(slug, message, line)] = ring(script, back=False)
+    assert (slug, line) == ("receive-deadlock", OPEN)
+    assert message.startswith("rank 1 receives from rank 2 at train.py:5, and what is sent to it comes from rank 0")
+    [(_, message, _)] = ring(script, back=True)
+    assert "different ranks" not in message
+    assert "rank 0 waits in Work.wait of recv from 2 at train.py:12" in message
+
+
 def joining(file: str, pid: int, rank: int, size: int, launched: int | None = None) -> Joining:
     """Return a process that enters init_process_group."""
     return Joining(

@@ -9,8 +9,9 @@ from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place
 from ..hangs._told import seen, short, table
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Stalled
+    from ddpdoctor.check import PeerLost, Stalled
 
+    from ..hangs.calls._apart import LeftOut
     from ..hangs.source._exits import StepSkipped
 
 
@@ -34,5 +35,28 @@ def step_left_out(found: StepSkipped, event: Stalled, fix: Fix) -> Finding:
         else Ambiguity(
             tuple(map(str, found.ways)),
             f"print the rank and the step at each of these lines: rank {left.rank} comes there alone",
+        ),
+    )
+
+
+def one_step_ahead(found: LeftOut, event: PeerLost, fix: Fix) -> Finding:
+    """Return the same of a rank that is one averaging ahead of another one, over which gloo has ended one of them."""
+    first = found.ways[0]
+    only = not found.ways[1:]
+    return Finding(
+        f"rank {found.rank} called {found.call.operation} at {short(found.call.site)} while rank {found.other} was "
+        f"still at {short(found.at)}, above it in the loop, after as many forwards: rank {found.rank} has left a step "
+        "out" + (f" by {first}" if only else ""),
+        (
+            *(Evidence(str(each), "a step on all ranks, or on none", f"rank {found.rank}") for each in found.ways),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        fix,
+        Place(file=first.file, line=first.line, rank=found.rank),
+        ambiguity=None
+        if only
+        else Ambiguity(
+            tuple(map(str, found.ways)),
+            f"print the rank and the step at each of these lines: rank {found.rank} comes there alone",
         ),
     )

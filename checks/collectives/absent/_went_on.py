@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, Place, place, tests_around
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
 
 from ..hangs._told import short
 from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
+    from ddpdoctor.check import Exit, Site
+
     from ..hangs.calls._apart import GoneOn
 
 FIX = Fix(
@@ -41,7 +43,9 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
     """Return that a rank left the call out, or that the other one left a loop early, as far as it is known."""
     call = found.call
     if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, call.site)):
-        return _skipped_forward(found, event, *skip)
+        return _skipped_forward(found, event, skip[0], f"if {skip[1]}", skip[1])
+    if found.skipped and (handler := _only_handler(call.site)):
+        return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
     tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
     return Finding(
         (
@@ -74,17 +78,23 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
     )
 
 
-def _skipped_forward(found: GoneOn, event: PeerLost, line: int, test: str) -> Finding:
-    """Return that a `continue` before both lines has let one rank leave out a forward."""
+def _only_handler(site: Site | None) -> Exit | None:
+    """Return the one way past a line of a loop, where it is the handler of an exception."""
+    ways = ways_past(site.file, site.line) if site else ()
+    return ways[0] if len(ways) == 1 and "except" in (ways[0].kind.split()[0], ways[0].test.partition(" ")[0]) else None
+
+
+def _skipped_forward(found: GoneOn, event: PeerLost, line: int, under: str, test: str) -> Finding:
+    """Return that a `continue`, or a handler, before both lines has let one rank leave out a forward."""
     call, file = found.call, found.call.site.file if found.call.site else ""
     return Finding(
         f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards, rank "
-        f"{found.other} was in forward {found.others}: `continue` at line {line}, under `if {test}`, leaves a forward "
+        f"{found.other} was in forward {found.others}: `continue` at line {line}, under `{under}`, leaves a forward "
         "out on some ranks only",
         (
             Evidence(f"{found.forwards} forwards, then {call.operation}", "as many on all", f"rank {found.rank}"),
             Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
-            Evidence(f"if {test}: continue", "a test that all ranks answer alike", f"{file}:{line}"),
+            Evidence(f"{under}: continue", "the same way on all ranks", f"{file}:{line}"),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
         replace(AGREED, diff=AGREED.diff.format(test=test)),

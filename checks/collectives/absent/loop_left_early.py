@@ -1,10 +1,11 @@
-"""One rank leaves a loop that the others are still in: a break or a return that only it comes to.
+"""One rank leaves a loop that the others are still in: a break, a return, or the end of what it goes through.
 
 ## What happens
 
 Early stopping, a loss that is not finite, a limit of time, a batch that is empty: the rank that sees it alone takes
 the `break` or the `return`, and calls whatever comes after the loop. The others wait in the loop's next collective
-for it, for ever over NCCL; over gloo they fail when it ends ("Connection closed by peer").
+for it, for ever over NCCL; over gloo they fail when it ends ("Connection closed by peer"). The same holds for a loop
+with a collective in each pass, over what each rank has of its own: the batches of its share of a validation, say.
 
 ## How to be sure
 
@@ -36,9 +37,11 @@ from ddpdoctor.check import (
     PeerLost,
     Place,
     Severity,
+    Site,
     Stalled,
     Table,
     Training,
+    place,
     watch,
 )
 
@@ -46,14 +49,22 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
 from ..hangs.calls._alone import called_alone
+from ..hangs.calls._apart import broken_off, left_out, looped_on
+from ..hangs.calls._compared import first_mismatch
+from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
-from ._step_left_out import step_left_out
+from ._step_left_out import one_step_ahead, step_left_out
 
 AILMENT = Ailment("DDP744", Severity.ERROR)
 SKIP_TOGETHER = Fix(
     "let all ranks skip the step together: decide once, and tell all",
     diff="+skip = torch.tensor([int(skip_this)])\n+dist.all_reduce(skip, op=dist.ReduceOp.MAX)\n"
     "-if skip_this:\n+if skip.item():\n     continue",
+)
+ONCE_BEHIND = Fix(
+    "sum up in the loop, and call the collective once behind it; or give all ranks as many passes",
+    diff="+total = torch.zeros(1)\n for batch in batches:   # as many as this rank has\n-    dist.all_reduce(count)\n"
+    "+    total += count\n+dist.all_reduce(total)",
 )
 
 
@@ -71,15 +82,57 @@ def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Findi
     """Yield it where the rank has ended, and another one lost it."""
     if event.first is not None or called_alone(event) or swallowed(event.progress, training):
         return
-    if found := loop_left_before_the_end(event, training):
+    if found := loop_left_before_the_end(event, training) or broken_off(event, training):
         proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
         yield _finding(found, proof, None, training)
+
+
+@watch(PeerLost)
+def where_a_step_was_left_out(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the way past a step that a rank has taken, whose next collective met the step of another one."""
+    if (found := left_out(event, training)) and not found.in_handlers:
+        yield one_step_ahead(found, event, SKIP_TOGETHER)
+
+
+@on_hang(Hang.PASSES)
+def of_a_loop_with_a_collective(event: Stalled) -> Iterator[Finding]:
+    """Yield the loop that makes a collective in each pass, and had more passes on one rank."""
+    found = once_more(first_mismatch(event.ranks), event.ranks)
+    assert found is not None  # noqa: S101 - else it would be another hang
+    yield _passes(found, seen(event), table(event))
+
+
+@watch(PeerLost)
+def of_a_loop_that_ended_a_rank(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the same where gloo has ended a rank over the size of what the other one calls behind the loop."""
+    if found := looped_on(event, training):
+        yield _passes(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+
+
+def _passes(found: OnceMore, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    call, theirs = found.call, found.theirs
+    loop = Site(call.site.file, found.line, "") if call.site else None
+    return Finding(
+        f"rank {found.rank} calls {call.operation} at {short(call.site)} once more than rank {found.other}, in the "
+        f"loop at {short(loop)}, `{found.runs}`; rank {found.other} has left it, and calls {theirs.operation} at "
+        f"{short(theirs.site)}",
+        (
+            Evidence(f"number {call.number} of its group is {call.operation} in the loop", "", f"rank {found.rank}"),
+            Evidence(
+                f"it is {theirs.operation}, behind the loop", "as many passes on all ranks", f"rank {found.other}"
+            ),
+            *proof,
+        ),
+        ONCE_BEHIND,
+        place(loop, rank=found.rank),
+        table=positions,
+    )
 
 
 def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None, training: Training) -> Finding:
     loop, only = left.loop, left.loop.only
     at = f"{Path(loop.file).name}:{loop.line}"
-    by = f" by {only}" if only else ""
+    by = f" by {only}" if only else "" if loop.exits else ", whose items were used up there"
     causes = [*map(str, loop.exits), *(["its items were used up on this rank"] if loop.ends_itself else [])]
     return Finding(
         f"rank {left.rank} has left the loop at {at}{by}; rank {left.other} is still in it, at {short(left.site)}",
@@ -91,7 +144,7 @@ def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None,
         Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
         table=positions,
         ambiguity=None
-        if only
+        if only or not loop.exits
         else Ambiguity(tuple(causes), "print the rank and the step at each of these lines: one rank comes there first"),
     )
 

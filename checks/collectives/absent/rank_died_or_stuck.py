@@ -62,7 +62,7 @@ from ..hangs._swallowed import swallowed
 from ..hangs._synced import synced_by_some
 from ..hangs._told import seen, table, where
 from ..hangs.calls._alone import called_alone
-from ..hangs.calls._apart import gone_on, mismatch
+from ..hangs.calls._apart import gone_on, left_out, looped_on, mismatch
 from ..hangs.source._batches import behind_a_batch
 from ..hangs.source._callbacks import of_threads
 from ..timeouts._flight import SILENT, proofs
@@ -237,6 +237,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         or by_framework
         or stop_of_some_ranks(event.progress, training)
         or mismatch(event, training)
+        or looped_on(event, training)
+        or left_out(event, training)
         or gone_on(event, training)
         or overrun(event.progress)
     )

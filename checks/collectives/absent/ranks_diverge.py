@@ -52,13 +52,14 @@ from ..._few import few
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import NOTHING_TOLD, RANKS_LINE, hang_in
 from ..hangs._told import seen, short, table
-from ..hangs.calls._apart import gone_on
+from ..hangs.calls._apart import broken_off, gone_on
 from ..hangs.calls._compared import iterations
 from ..hangs.calls._members import passed_over
 from ..hangs.source._exits import loop_left_by
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ._under_a_test import under_a_test
 from ._went_on import FIX, UNEVEN, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
@@ -145,7 +146,7 @@ def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]
 @on_hang(Hang.DIVERGED)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
-    yield _in_iterations(event) or _after_a_loop(event, training) or _apart(event, seen(event))
+    yield _in_iterations(event) or _after_a_loop(event, training) or under_a_test(event) or _apart(event, seen(event))
 
 
 @log_pattern(RANKS_LINE)
@@ -224,8 +225,8 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who had left the loop that another rank was in, where one of them is gone without a word."""
     found = gone_on(event, training)
-    if found is None or found.batches is not None:
-        return  # of different numbers of batches another check speaks
+    if found is None or found.batches is not None or broken_off(event, training):
+        return  # of different numbers of batches, and of the one way out of a loop, other checks speak
     yield went_on(found, event)
 
 

@@ -25,6 +25,7 @@ from ._threads import ended_thread
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
 from .calls._members import passed_over
+from .calls._once_more import once_more
 from .source._batches import behind_a_batch
 from .source._callbacks import in_callback, of_thread
 from .source._exits import loop_left_by, step_skipped
@@ -57,6 +58,7 @@ class Hang(enum.Enum):
     CALLED_BACK = "a signal, or the end of an object, has led one rank into a communication"
     THREADS = "a thread communicates in the group of the training"
     EXITED = "one rank has left a loop that another one is in"
+    PASSES = "a loop with a collective has more passes on one rank"
     UNEVEN = "ranks have different numbers of batches"
     JOINS = "a collective of the script's own stands within Join"
     ENTERED = "some ranks have entered Join, and others have not"
@@ -165,7 +167,7 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     if known := _of_some(event, training):
         return known
     if mismatch := first_mismatch(event.ranks):
-        return _mismatched(event, *(call for _, call in mismatch))
+        return _mismatched(event, training, *(call for _, call in mismatch))
     return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
 
@@ -184,7 +186,7 @@ def _of_some(event: Stalled, training: Training) -> Hang | None:
     return Hang.GUARDED if alone(event) or crossed(event) else None
 
 
-def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
+def _mismatched(event: Stalled, training: Training, ours: Communication, theirs: Communication) -> Hang:
     """Decide where two calls do not match: Join, or a condition on the rank, around one of the two lines tells why."""
     if met_in_join({position.rank: position.recent for position in event.ranks}):
         return Hang.JOINS
@@ -195,13 +197,32 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         and not in_branches(ours.site, theirs.site)
     ):
         return Hang.GUARDED
-    if behind_a_batch(event.ranks):
-        return Hang.BATCH
-    if in_branch(event.ranks):
-        return Hang.BRANCH
+    if why := _why_unlike(event, training):
+        return why
     if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
+
+
+def _why_unlike(event: Stalled, training: Training) -> Hang | None:
+    """Decide where the source around the two lines, or what the ranks called before, tells why they do not match."""
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
+    if once_more(first_mismatch(event.ranks), event.ranks):
+        return Hang.PASSES
+    if _has_run_out(event, training):
+        return Hang.EXITED
+    return Hang.BRANCH if in_branch(event.ranks) else None
+
+
+def _has_run_out(event: Stalled, training: Training) -> bool:
+    """Whether one rank has left a loop that has no way out but its end, and calls in it came right before, on both."""
+    left = loop_left_by(event, training)
+    if left is None or left.loop.exits:
+        return False
+    recent = {each.rank: each.recent for each in event.ranks}
+    inside, outside = recent[left.other], recent[left.rank]
+    return len(inside) > 1 and len(outside) > 1 and inside[-1].site == inside[-2].site == outside[-2].site
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from ddpdoctor.check import Communication, Position, Progress, Site, are_alterna
 POINT_TO_POINT = frozenset({"send", "recv"})
 """Operations that meet no one of the same number."""
 BATCH = "batch_isend_irecv"
-MESSAGES = POINT_TO_POINT | {BATCH, *(f"Work.wait of {each}" for each in (*POINT_TO_POINT, BATCH))}
+BY_HANDLE = "Work.wait of "
+MESSAGES = POINT_TO_POINT | {BATCH, *(f"{BY_HANDLE}{each}" for each in (*POINT_TO_POINT, BATCH))}
 """What a rank waits in for a message, or for somebody to take one."""
 ROOT = re.compile(r", root (\d+)$")
 
@@ -34,6 +36,13 @@ def named_peer(call: Communication) -> tuple[int, int] | None:
     """Return the rank that a message goes to or comes from, and its tag."""
     found = PEER.search(call.shapes)
     return (int(found["peer"]), int(found["tag"] or 0)) if found else None
+
+
+def begun(position: Position) -> Communication | None:
+    """Return the call that a rank waits in, or for by its handle: the last one of that name, else the last one."""
+    operation = position.operation.removeprefix(BY_HANDLE)
+    calls = [each for each in position.recent if each.operation == operation] or [*position.recent]
+    return calls[-1] if calls else None
 
 
 def unsent(ranks: Sequence[Position]) -> Unsent | None:
@@ -99,6 +108,41 @@ def unanswered(ranks: Sequence[Position]) -> Position | None:
         return None
     calls = (call for each in ranks if each is not found[0] for call in each.recent if call.operation in POINT_TO_POINT)
     return None if any((named_peer(call) or (-1,))[0] == found[0].rank for call in calls) else found[0]
+
+
+class Aimed(NamedTuple):
+    """A rank that waits for a message of one rank, its call, and the send of another rank that is meant for it."""
+
+    rank: int
+    takes: Communication
+    other: int
+    gives: Communication
+
+
+def aimed_past(ranks: Sequence[Position]) -> Aimed | None:
+    """Return a message that its receiver expects of another rank, where each rank has posted both ways in vain.
+
+    The order of the calls is then not at fault: all that is to be sent and received is under way.
+    """
+    if not all(0 < len(each.recent) < ALL for each in ranks):
+        return None
+    given: dict[tuple[int, int, int], list[Communication]] = defaultdict(list)  # from, to, tag
+    taken: dict[tuple[int, int, int], list[Communication]] = defaultdict(list)
+    for each in ranks:
+        for call in each.recent:
+            if call.operation in POINT_TO_POINT and (peer := named_peer(call)):
+                key = (each.rank, *peer) if call.operation == "send" else (peer[0], each.rank, peer[1])
+                (given if call.operation == "send" else taken)[key].append(call)
+    sent = {key: calls[-1] for key, calls in given.items() if len(calls) > len(taken.get(key, ()))}
+    awaited = {key: calls[-1] for key, calls in taken.items() if len(calls) > len(given.get(key, ()))}
+    all_ranks = {each.rank for each in ranks}
+    if {source for source, _, _ in sent} != all_ranks or {target for _, target, _ in awaited} != all_ranks:
+        return None
+    for (source, target, tag), call in sent.items():
+        for (expected, receiver, its_tag), takes in awaited.items():
+            if (receiver, its_tag) == (target, tag) and expected != source:
+                return Aimed(receiver, takes, source, call)
+    return None
 
 
 class Met(NamedTuple):

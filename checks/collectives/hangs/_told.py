@@ -13,7 +13,8 @@ from ddpdoctor.check import (
     Table,
 )
 
-BY_HANDLE = "Work.wait"
+from ._pairs import BY_HANDLE, begun
+
 RECENT = 4  # communications of a rank that a report shows
 
 
@@ -70,5 +71,6 @@ def table(event: Stalled) -> Table | None:
 
 def _begun(position: Position) -> str:
     """Return where the communication was begun that a rank waits for by its handle."""
-    last = position.recent[-1].site if position.operation.startswith(BY_HANDLE) and position.recent else None
-    return f", begun at {short(last)}" if last is not None and last != position.site else ""
+    call = begun(position) if position.operation.startswith(BY_HANDLE) else None
+    site = call.site if call is not None else None
+    return f", begun at {short(site)}" if site is not None and site != position.site else ""

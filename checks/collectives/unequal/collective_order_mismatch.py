@@ -36,6 +36,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     PeerLost,
+    Place,
     Record,
     Severity,
     Stalled,
@@ -51,6 +52,7 @@ from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import Pair, mismatch
 from ..hangs.calls._branches import in_branch
 from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
+from ..hangs.calls._once_more import returned_early
 from ..hangs.source._orders import Turned, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
@@ -62,6 +64,11 @@ LENGTHS = ("the list that it gives to broadcast_object_list has another length t
 FIX = Fix(
     "compare the two ranks' lines, and have every rank call the same collectives in the same order",
     command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
+)
+COME_ALONG = Fix(
+    "let each rank come to the collective, also one that has nothing to give: with zeros, and a count of none",
+    diff="-if not samples:\n-    return None\n-total = torch.tensor([score(samples), 1.0])\n"
+    "+total = torch.tensor([score(samples), 1.0] if samples else [0.0, 0.0])\n dist.all_reduce(total)",
 )
 
 
@@ -150,22 +157,11 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     if groups := in_two_groups(event):
         yield _in_two_groups(groups, event)
     elif pair := first_mismatch(event.ranks):
-        (rank, ours), (other, theirs) = pair
+        (_, ours), (_, theirs) = pair
         if ours.operation == theirs.operation == NEW_GROUP:
             yield _groups(pair, seen(event), table(event))
             return
-        yield Finding(
-            f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
-            f"{short(theirs.site)}",
-            (
-                Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
-                Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
-                *seen(event),
-            ),
-            FIX,
-            place(ours.site),
-            table=table(event),
-        )
+        yield _one_operation(pair, "", seen(event), table(event))
     elif both := at_odds(event):
         one, two = both
         yield Finding(
@@ -177,6 +173,25 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         )
     elif found := turned(event):
         yield _turned(found, event)
+
+
+def _one_operation(pair: Pair, ended: str, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    """Return the two calls, and the `return` by which one rank has left the function of the other one's, if it did."""
+    (rank, ours), (other, theirs) = pair
+    early = returned_early(pair)
+    why = f": rank {early.rank} has left {early.function}() before, by {early.way}" if early else ""
+    return Finding(
+        f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
+        f"{short(theirs.site)}{why}{ended}",
+        (
+            Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
+            Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
+            *proof,
+        ),
+        COME_ALONG if early else FIX,
+        Place(file=early.way.file, line=early.way.line, rank=early.rank) if early else place(ours.site),
+        table=positions,
+    )
 
 
 def _turned(found: Turned, event: Stalled) -> Finding:
@@ -250,23 +265,13 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     pair = mismatch(event, training)
     if pair is None or in_branch(event.progress):
         return
-    (rank, ours), (other, theirs) = pair
+    (_, ours), (_, theirs) = pair
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
     if ours.operation == theirs.operation:
         if ours.operation == NEW_GROUP:
             yield _groups(pair, lost, None)
         return
-    yield Finding(
-        f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
-        f"{short(theirs.site)}; {named(list(event.gone))} ended there without an exception",
-        (
-            Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
-            Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
-            *lost,
-        ),
-        FIX,
-        place(ours.site),
-    )
+    yield _one_operation(pair, f"; {named(list(event.gone))} ended there without an exception", lost, None)
 
 
 @watch(Ended)

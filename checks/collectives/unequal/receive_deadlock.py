@@ -43,7 +43,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._pairs import POINT_TO_POINT, named_peer, unanswered, unsent
+from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, unanswered, unsent
 from ..hangs._told import seen, short, table
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
@@ -52,7 +52,7 @@ AILMENT = Ailment("DDP741", Severity.ERROR)
 @on_hang(Hang.RECEIVES)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who waits for a message, and from whom; a rank that does not exist, and tags that differ, come first."""
-    yield _nobody(event) or _other_tag(event) or _unmatched(event) or _deadlock(event)
+    yield _nobody(event) or _other_tag(event) or _unmatched(event) or _past(event) or _deadlock(event)
 
 
 def _deadlock(event: Stalled) -> Finding:
@@ -67,6 +67,31 @@ def _deadlock(event: Stalled) -> Finding:
             "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
         ),
         place(event.ranks[0].site, rank=event.ranks[0].rank),
+        table=table(event),
+    )
+
+
+def _past(event: Stalled) -> Finding | None:
+    """Find a rank that receives of one rank what another one sends: of a ring, both sides name the same neighbour."""
+    found = aimed_past(event.ranks)
+    if found is None:
+        return None
+    of, to = named_peer(found.takes), named_peer(found.gives)
+    assert of is not None and to is not None  # noqa: S101, PT018 - else it would be no message
+    return Finding(
+        f"rank {found.rank} receives from rank {of[0]} at {short(found.takes.site)}, and what is sent to it comes from "
+        f"rank {found.other}, at {short(found.gives.site)}: the two sides name different ranks, so no message is taken",
+        (
+            Evidence(f"recv from {of[0]}", f"recv from {found.other}", f"rank {found.rank}, {found.takes.site}"),
+            Evidence(f"send to {to[0]}", f"send to {found.rank}", f"rank {found.other}, {found.gives.site}"),
+            *seen(event),
+        ),
+        Fix(
+            "receive from the rank that sends: around a ring each sends to the next, and receives from the one before",
+            diff=" dist.isend(outgoing, dst=(rank + 1) % world_size)\n"
+            "-dist.irecv(incoming, src=(rank + 1) % world_size)\n+dist.irecv(incoming, src=(rank - 1) % world_size)",
+        ),
+        place(found.takes.site, rank=found.rank),
         table=table(event),
     )
 
@@ -170,12 +195,14 @@ def _other_tag(event: Stalled) -> Finding | None:
 
 
 def _peer(position: Position) -> tuple[int, int] | None:
-    """Return the rank that the last call names, and its tag."""
-    return named_peer(position.recent[-1]) if position.recent else None
+    """Return the rank that the call names in which a rank waits, and its tag."""
+    call = begun(position)
+    return named_peer(call) if call is not None else None
 
 
 def _waiting(position: Position) -> str:
-    peer = position.recent[-1].shapes.partition("]")[2] if position.recent else ""
+    call = begun(position)
+    peer = call.shapes.partition("]")[2] if call is not None else ""
     return f"rank {position.rank} waits in {position.operation}{peer} at {short(position.site)}"
 
 

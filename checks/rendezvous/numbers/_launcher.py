@@ -1,8 +1,20 @@
-"""A launcher that waits for other nodes: what this host sees of the place where they meet."""
+"""A launcher that waits for other nodes: what this host sees of the place where they meet, and what its log says."""
 
 from __future__ import annotations
 
-from ddpdoctor.check import Evidence, Finding, Fix, LauncherWaits, Severity
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, LauncherWaits, Place, Severity
+
+BEFORE_RANKS = r"static_tcp_rendezvous\.py"
+"""Of the traceback of a torchrun that has started no rank: it waits for nodes, as it was told by --master_addr."""
+EACH_NODE = Fix(
+    "start torchrun on every node: the same --nnodes, --master_addr and --master_port, and --node_rank from 0 on",
+    command="torchrun --nnodes=2 --node_rank=0 --master_addr=HOST0 --master_port=29500 ... train.py   # on HOST0\n"
+    "torchrun --nnodes=2 --node_rank=1 --master_addr=HOST0 --master_port=29500 ... train.py   # on the other node\n"
+    "torchrun --standalone ... train.py   # if there is one node alone",
+)
+COMPARE = (
+    "ps -ww -C torchrun,python -o args= | grep -oE -e '--(nnodes|node.rank|master.[a-z]+)[= ][^ ]+'   # on each node"
+)
 
 ANSWERS = {
     "own": "they meet at {at}, which is this host, and one of them did not come yet",
@@ -51,4 +63,39 @@ def port_is_held(event: LauncherWaits) -> Finding:
             f"torchrun ... --rdzv_endpoint={event.host}:{event.port + 117} train.py   # on all hosts",
         ),
         severity=Severity.NOTE if "python" in event.holder else None,
+    )
+
+
+def nodes_counted(proof: Evidence, came: str, wanted: str, seconds: str, where: Place) -> Finding:
+    """Return how many nodes the first one's torchrun has counted before it gave up: no rank was started."""
+    return Finding(
+        f"{came} of {wanted} nodes came to torchrun's rendezvous within {seconds} s, and no rank was started",
+        (proof,),
+        EACH_NODE,
+        where,
+        ambiguity=Ambiguity(
+            (
+                "torchrun was not started on a node, or ended there at once",
+                "a node has another --master_addr or --master_port, or does not reach this one",
+                "two nodes have --node_rank=0, and each waits for the other",
+            ),
+            COMPARE,
+        ),
+    )
+
+
+def first_node_absent(proof: Evidence, port: str, where: Place) -> Finding:
+    """Return that the node of this address, which --master_addr says is the first one, has opened no port there."""
+    return Finding(
+        f"no torchrun with --node_rank=0 came to this host, port {port}: this one waited for it, and started no rank",
+        (proof,),
+        EACH_NODE,
+        where,
+        ambiguity=Ambiguity(
+            (
+                "torchrun was not started for node rank 0, or ended at once",
+                "--master_addr is this host's own loopback address, and node rank 0 is on another host",
+            ),
+            COMPARE,
+        ),
     )

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ..._barrier import BARRIER, barrier
 from ..._cluster import HOST_LINE
 from ...collectives.hangs._hangs import Hang, on_hang
-from ._launcher import nodes_missing, port_is_held
+from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held
 from ._never_joined import never_joined
 from ._of_hosts import TOLD, came_nowhere, waiting_launchers
 
@@ -155,9 +155,12 @@ def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Ite
     )
 
 
-@log_pattern(ON_THIS_HOST, role=Role.GENERIC)
-def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Take a store on this very host that nobody opened: the rank 0 that was to open it is missing."""
+@log_pattern(ON_THIS_HOST, role=Role.GENERIC, context=(BEFORE_RANKS,))
+def on_one_host(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Take a store on this very host that nobody opened: the rank, or node, 0 that was to open it is missing."""
+    if log.first(BEFORE_RANKS):
+        yield first_node_absent(record.proof(match, "the torchrun of node rank 0 answers"), match[1], record.place)
+        return
     yield Finding(
         f"rank 0 never opened the store on this host, port {match[1]}: the other ranks waited for it",
         (record.proof(match, "the store of rank 0 answers"),),
@@ -178,7 +181,11 @@ def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     role=Role.GENERIC,
 )
 def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read how many clients rank 0's store has counted."""
+    """Read how many clients rank 0's store has counted; that of a torchrun counts nodes."""
+    if re.search(BEFORE_RANKS, record.text):
+        proof = record.proof(match, f"{match[3]}/{match[3]} clients joined")
+        yield nodes_counted(proof, match[2], match[3], match[1], record.place)
+        return
     yield Finding(
         f"{match[2]} of {match[3]} ranks reached the store of rank 0 within {match[1]} s",
         (record.proof(match, f"{match[3]}/{match[3]} clients joined"),),

@@ -90,10 +90,32 @@ def loop_left(
     ways = sorted({way for each in known for way in _ways(each)}, key=lambda each: (each.file, each.line))
     inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
     steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
-    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and _is_alike(inner[1]))) or not all(
-        broken_off(file, loop.lineno) or _is_alike(loop) for file, loop in outer
+    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and runs_alike(inner[1]))) or not all(
+        broken_off(file, loop.lineno) or runs_alike(loop) for file, loop in outer
     )
     return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself)
+
+
+def ways_past(file: str, line: int) -> tuple[Exit, ...]:
+    """Return what skips a line of a loop in one pass: each ``continue`` above it, and each handler around it."""
+    tree = tree_of(file)
+    at = _statement(tree, line)
+    whole = list(tree.above(at)) if at else []
+    around = whole[: _scope(whole)]
+    loops = [node for node in around if isinstance(node, (ast.For, ast.While))]
+    if at is None or not loops:
+        return ()
+    frame = _Frame(file, at, loops[:1], around[: around.index(loops[0])], reached=True)
+    return tuple(each for each in sorted(_ways(frame), key=lambda each: each.line) if each.skips)
+
+
+def returns_above(file: str, line: int) -> tuple[Exit, ...]:
+    """Return what leaves the function of a line before it."""
+    tree = tree_of(file)
+    at = _statement(tree, line)
+    function = next((each for each in tree.above(at) if isinstance(each, CLOSED)), None) if at else None
+    found = _within(file, function.body, "", {"return"}) if function is not None else ()
+    return tuple(each for each in found if each.line < line)
 
 
 def _frame(ours: Line, theirs: Line | None) -> _Frame | None:
@@ -200,7 +222,7 @@ def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> 
             yield from _within(file, list(ast.iter_child_nodes(node)), test, deeper)
 
 
-def _is_alike(loop: Loop) -> bool:
+def runs_alike(loop: Loop) -> bool:
     """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals."""
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant) and bool(loop.test.value)

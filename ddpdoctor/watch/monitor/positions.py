@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.host.process.system_calls import asleep, sleeps
-from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
+from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
@@ -24,7 +25,7 @@ from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
-    from ddpdoctor.watch.events import Communication, Pending
+    from ddpdoctor.watch.events import Communication, Pending, Site
     from ddpdoctor.watch.monitor.rank import Rank
 
 EARLY = 20.0  # seconds without a move, after which the kernel is asked whether another host is cut off: links come back
@@ -136,7 +137,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         forwards=each.counters[event_log.FORWARDS],
         steps=each.counters[event_log.STEPS],
         site=stack[0] if stack else None,
-        operation=_waits_in(look.operation(pid), recent) if doing is Doing.WAITING else "",
+        operation=_waits_in(look.operation(pid), recent, stack) if doing is Doing.WAITING else "",
         function=inner_function(frames),
         recent=recent,
         pending=flight,
@@ -145,11 +146,17 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
     )
 
 
-def _waits_in(operation: str, recent: tuple[Communication, ...]) -> str:
-    """Return the communication, with what began it where that was an earlier call, and by the rank's own record."""
+def _waits_in(operation: str, recent: tuple[Communication, ...], stack: Sequence[Site]) -> str:
+    """Return the communication, with what began it where that was an earlier call, and by the rank's own record.
+
+    Of several that are under way the line tells which one it waits for.
+    """
     if operation == OF_GROUP:
         return recent[-1].operation if recent else "a collective"
-    return f"{WAIT} of {recent[-1].operation}" if operation == WAIT and recent else operation
+    if operation != WAIT or not recent:
+        return operation
+    named = waited_work(stack[0].file, stack[0].line) if stack else ""
+    return f"{WAIT} of {named if any(each.operation == named for each in recent) else recent[-1].operation}"
 
 
 def _doing(each: Rank, look: Look, after: float) -> Doing:
@@ -171,7 +178,10 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
             (Doing.STOPPED, each.stopped),
             (Doing.STANDING, each.traced),
             (Doing.WAITING, bool(operation)),
-            (Doing.ASKING, activity.asks or sleeps(pid, activity.thread)),
+            (
+                Doing.ASKING,
+                not operation and (activity.asks or sleeps(pid, activity.thread) or waits_for_a_sleeper(pid)),
+            ),
             (Doing.STANDING, True),
         )
         if holds

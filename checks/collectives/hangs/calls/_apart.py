@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site, in_one_loop, tree_of
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, tree_of, ways_past
 
 from .._joins import joined_by_some, met_in_join
 from .._pairs import POINT_TO_POINT, overrun
@@ -16,9 +16,11 @@ from .._stops import stop_of_some_ranks
 from .._swallowed import swallowed
 from .._synced import synced_by_some
 from ..source._batches import behind_a_batch
+from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
 from ._alone import called_alone
 from ._compared import first_mismatch
+from ._once_more import OnceMore, once_more
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
@@ -44,7 +46,15 @@ class GoneOn(NamedTuple):
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
     """Return the first two calls of one number in one group that do not match; of a rank that is gone they are why."""
-    return None if _told(event, training) else _mismatch(event, training)
+    if _told(event, training):
+        return None
+    pair = _mismatch(event, training)
+    return None if once_more(pair, event.progress) else pair
+
+
+def looped_on(event: PeerLost, training: Training) -> OnceMore | None:
+    """Return the loop of which a rank made one pass more than the other, where that is why their calls do not match."""
+    return None if _told(event, training) else once_more(_mismatch(event, training), event.progress)
 
 
 def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
@@ -63,6 +73,67 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
                     _batches(one.rank, other.rank, training), _skipped(call.site, _place(event, other), alike=alike),
                 )  # fmt: skip
     return None
+
+
+class LeftOut(NamedTuple):
+    """A rank that made a call of a loop while another one was above it, as many forwards on: the ways past that line.
+
+    The averaging there takes all ranks: the first one is ahead by one that it has left out before.
+    """
+
+    rank: int
+    call: Communication
+    other: int
+    at: Site
+    ways: tuple[Exit, ...]
+
+    @property
+    def in_handlers(self) -> bool:
+        """Whether the only way is by the handler of an exception."""
+        return len(self.ways) == 1 and "except" in (self.ways[0].kind.split()[0], self.ways[0].test.partition(" ")[0])
+
+
+def left_out(event: PeerLost, training: Training) -> LeftOut | None:
+    """Find a step that a rank has left out, where nothing else tells why it called what the other one has not."""
+    lost = event.others[0] if event.others else None
+    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    if other is None or _told(event, training) or _mismatch(event, training):
+        return None
+    for one in event.progress:
+        call = one.recent[-1] if one.recent and one is not other else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        at = next((each for each in event.stack if _is_above(each, call.site)), None)
+        if at is None or one.forwards != other.forwards or call.number <= _last(other, call.group):
+            continue
+        if ways := ways_past(at.file, at.line):
+            return LeftOut(one.rank, call, other.rank, at, ways)
+    return None
+
+
+def _is_above(line: Site, call: Site) -> bool:
+    """Whether a line of a stack comes before a call, in the same loop of the same function."""
+    same = (line.file, line.function) == (call.file, call.function) and line.line < call.line
+    return same and in_one_loop(call.file, line.line, call.line)
+
+
+def broken_off(event: PeerLost, training: Training) -> LeftBy | None:
+    """Return the one way by which a rank has left the loop that the other one was lost in, as its last call tells."""
+    gone = gone_on(event, training)
+    if gone is None or gone.batches is not None or gone.call.site is None or not event.others:
+        return None
+    if event.others[0].rank != gone.other:
+        return None
+    site = gone.call.site
+    place = next(
+        (number for number, each in enumerate(event.stack) if (each.file, each.function) == (site.file, site.function)),
+        None,
+    )
+    if place is None:
+        return None
+    outside = (site, *event.stack[place + 1 :])
+    found = loop_left_behind(gone.other, event.stack, gone.rank, outside, training)
+    return found if found is not None and found.loop.only else None
 
 
 def _mismatch(event: PeerLost, training: Training) -> Pair | None:

@@ -57,7 +57,7 @@ def loop_left_by(event: Stalled, training: Training) -> LeftBy | None:
             ended = other.doing is Doing.ENDED or has_ended(other)
             if other is not one and one.stack and (ended or other.stack):
                 outside = () if ended else other.stack
-                if found := _left(one.rank, one.stack, other.rank, outside, training):
+                if found := loop_left_behind(one.rank, one.stack, other.rank, outside, training):
                     return found
     return None
 
@@ -67,11 +67,15 @@ def loop_left_before_the_end(event: PeerLost, training: Training) -> LeftBy | No
     if not (event.stack and event.ended and event.others):
         return None
     one = -1 if event.others[0].rank is None else event.others[0].rank
-    found = _left(one, event.stack, event.ended[0], (), training)
+    found = loop_left_behind(one, event.stack, event.ended[0], (), training)
     return found if found is not None and found.loop.only else None
 
 
-def _left(inside: int, stack: Sequence[Site], outside: int, other: Sequence[Site], training: Training) -> LeftBy | None:
+def loop_left_behind(
+    inside: int, stack: Sequence[Site], outside: int, other: Sequence[Site], training: Training
+) -> LeftBy | None:
+    """Return the loop that one rank is in, by its stack, and another one has left, by its own."""
+
     def broken_off(file: str, line: int) -> bool:
         """Whether the one outside left a pass over a loader before its end, or came to its end as the other one did."""
         theirs = _passes(training, outside, file, line)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.open_files import READS, WRITES, command_of, is_fifo, link_of, users_of
-from ddpdoctor.host.process.system_calls import asleep, of_epoll, of_poll, text_at, under_way
+from ddpdoctor.host.process.system_calls import asleep, of_epoll, of_poll, sleeps, text_at, under_way
 from ddpdoctor.host.process.waits.files import lock, opening
 from ddpdoctor.host.process.waits.pipes import PIPE, STREAMS, pipe, room
 from ddpdoctor.host.process.waits.sockets import connection
@@ -51,6 +51,25 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
         found = _of(pid, store)
         return OF_PROCESSES if found and found.thread and frames and frames[0].file.endswith(SHARED) else found
     return None
+
+
+def waits_for_a_sleeper(pid: int) -> bool:
+    """Whether a process waits for one that it started, for its end or its output, and that or one below sleeps a while.
+
+    As a script of the shell does that asks again and again for a file or a server.
+    """
+    found = awaited(pid)
+    if found is None or found.process not in _below(pid):
+        return False
+    return any(sleeps(each) for each in (found.process, *_below(found.process)))
+
+
+def _below(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that these have."""
+    with suppress(OSError, ValueError):
+        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [*children, *(each for child in children for each in _below(child))]
+    return []
 
 
 def asks_the_store(pid: int, store: int) -> bool:

@@ -43,13 +43,17 @@ def _parent(pid: int) -> int:
 
 
 def pipe(pid: int, name: str) -> Awaited:
-    """Return who can write into a pipe that a process reads from."""
+    """Return who can write into a pipe that a process reads from; of several the one that has started the others."""
     writers = [each for each in users_of(name, WRITES) if each != pid]
     called = "the named pipe " + name if name.startswith("/") else "a pipe"
     if not writers:
         return Awaited(f"data from {called} that no other process writes into", "start, or mend, what is to write")
     if writers[1:]:
-        return Awaited(f"data from {called} that processes {', '.join(map(str, writers[:8]))} can write into")
+        first = [each for each in writers if _parent(each) not in writers]
+        return Awaited(
+            f"data from {called} that processes {', '.join(map(str, writers[:8]))} can write into",
+            process=first[0] if len(first) == 1 else 0,
+        )
     (writer,) = writers
     return Awaited(
         f"data from {called} that process {writer} ({command_of(writer)}) writes into",

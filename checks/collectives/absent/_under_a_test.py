@@ -1,0 +1,53 @@
+"""A rank that waits at a line under a test, in a loop in which another rank is past that test, or not there yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, tests_around
+
+from ..hangs._told import seen, short, table
+from ._went_on import FIX
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Position, Site, Stalled
+
+
+def under_a_test(event: Stalled) -> Finding | None:
+    """Return that the line of one rank stands under a test that another rank has passed by, or that its loop comes to.
+
+    That one is in the same loop, outside of what the test decides; or behind all that it decides, without that call.
+    """
+    for one in event.ranks:
+        for inner in one.stack:
+            tests = [each for each in tests_around(inner.file, inner.line) if "__name__" not in each]
+            for other in event.ranks if tests else ():
+                beside = [each for each in other.stack if (each.file, each.function) == (inner.file, inner.function)]
+                for each in beside if other is not one else ():
+                    if tests[0] not in tests_around(each.file, each.line) and _has_passed(one, inner, other, each):
+                        return _decided_apart(one, inner, tests[0], other, event)
+    return None
+
+
+def _has_passed(one: Position, inner: Site, other: Position, at: Site) -> bool:
+    if in_one_loop(inner.file, inner.line, at.line):
+        return True
+    return at.line > inner.line and bool(one.recent) and one.recent[-1].site not in {each.site for each in other.recent}
+
+
+def _decided_apart(one: Position, at: Site, test: str, other: Position, event: Stalled) -> Finding:
+    return Finding(
+        f"rank {one.rank} waits in {one.operation} at {short(one.site)}, which is reached where `{test}`; rank "
+        f"{other.rank} has not come there, and waits in {other.operation} at {short(other.site)}",
+        (Evidence(f"reached where {test}", "the same answer on all ranks", str(at)), *seen(event)),
+        FIX,
+        place(at, rank=one.rank),
+        table=table(event),
+        ambiguity=Ambiguity(
+            (
+                f"`{test}` holds on rank {one.rank} in a step in which it does not on rank {other.rank}",
+                f"rank {other.rank} is a step behind: rank {one.rank} has left one out before",
+            ),
+            f"print the rank, the step and `{test}` there",
+        ),
+    )
