@@ -151,7 +151,7 @@ def _callers(
     home = tree_of(project, path)
     if home is not None and isinstance(owner := home.parents.get(function), ast.ClassDef):
         return _of_method(project, path, owner, function.name, of_trainings=of_trainings)
-    found = []
+    found = _handed_to(home, function) if home is not None and of_trainings else []
     for other in sorted(takers(project, path, function.name)):
         if trains(project, other) != of_trainings:
             continue
@@ -162,6 +162,24 @@ def _callers(
                 there = definition(project, other, name)
                 is_it = there is not None and there[1] is function
                 found += [(tree, call)] if is_it or (name == function.name and takes_all(project, other, path)) else []
+    return found
+
+
+def _handed_to(home: Tree, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
+    """Return where a helper of another file, which makes the group, calls a function that it is handed at the top."""
+    found: list[tuple[Tree, ast.Call]] = []
+    for node in home.read.get(function.name, ()):
+        call = home.parents[node]
+        if not isinstance(call, ast.Call) or node not in call.args or home.abroad is None:
+            continue
+        tree, starter = home.abroad(resolve(home, call.func) or "") or (None, None)
+        if tree is None or not isinstance(starter, ast.FunctionDef) or not makes_group(tree, starter):
+            continue
+        names = [each.arg for each in (*starter.args.posonlyargs, *starter.args.args)]
+        place = call.args.index(node)
+        reads = tree.read.get(names[place], ()) if place < len(names) else ()
+        runs = [(each, one) for one in reads if isinstance(each := tree.parents[one], ast.Call) and each.func is one]
+        found += [(tree, each) for each, _ in runs if tree.function(each) is starter]
     return found
 
 
@@ -181,6 +199,12 @@ def _joins_by_helper(project: Project, path: str) -> bool:
         function = run_by(*found) if found is not None else None
         if found is not None and function is not None and makes_group(found[0], function):
             return True
+        if tree is not None and found is not None and isinstance(found[1], ast.ClassDef):
+            methods = [each for each in found[1].body if isinstance(each, ast.FunctionDef)]
+            joining = {each.name for each in methods if makes_group(found[0], each)}
+            made = [each for each in tree.of(ast.Call) if joining and resolve(tree, each.func) == name]
+            if any(asked(tree, call, method) for call in made for method in joining):
+                return True
     return False
 
 

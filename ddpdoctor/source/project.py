@@ -23,6 +23,7 @@ IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|impo
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 WORD = re.compile(r"\w+")
 STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
+ADDED = re.compile(r"\bsys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?[\"'](\.\.?/?[^\"'\n]*|\w[^\"':\n]*)[\"']\s*\)")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
 ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
@@ -118,9 +119,10 @@ class Project:
             if root in NEVER_OURS:
                 continue
             found = self.folders.files(path, name, parts)
-            files |= found
             if not found and (not root or root not in NOT_OURS):
-                unknown.add(root or name)
+                found = self.folders.files(path, name, parts, self._added(path))
+                unknown |= {root or name} if not found and self._is_used(path, name, parts) else set()
+            files |= found
         return frozenset(files - {path}), frozenset(unknown)
 
     def files(self, path: str, module: str) -> set[str]:
@@ -131,7 +133,17 @@ class Project:
         root = module.partition(".")[0]
         if root in NEVER_OURS or (root in NOT_OURS and not self.folders.is_beside(path, root)):
             return set()
-        return self.folders.files(path, module, [])
+        return self.folders.files(path, module, [], self._added(path) if root not in NOT_OURS else ())
+
+    def _added(self, path: str) -> tuple[str, ...]:
+        """Return the folders that a file puts into Python's path, where they are written out."""
+        text = self.text(path)
+        return tuple(dict.fromkeys(ADDED.findall(text))) if "sys.path" in text else ()
+
+    def _is_used(self, path: str, name: str, parts: list[str]) -> bool:
+        """Whether what a file imports occurs in it once more; what is not seen to be idle counts as used."""
+        names = parts or [name.rpartition(".")[2]]
+        return any(len(re.findall(rf"\b{each}\b", self.text(path))) != 1 for each in names)
 
     def reach(self, path: str) -> frozenset[str]:
         """Return a file, those that it imports through any number of files, and those that import it with theirs."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
+from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, who
 from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
@@ -33,8 +34,13 @@ class Script(Meaning):
     @cached_property
     def _paths(self) -> frozenset[str]:
         """The full names of all that the file imports from outside."""
-        paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
-        return frozenset(path for path in paths if path and not path.startswith("."))
+        return frozenset(path for path, _ in self._taken)
+
+    @cached_property
+    def _taken(self) -> list[tuple[str, str]]:
+        """The full name of each thing that the file imports from outside, and the name that it has here."""
+        bound = [(name, each) for scope in self.tree.bindings.values() for name, many in scope.items() for each in many]
+        return [(each.path, name) for name, each in bound if each.path and not each.path.startswith(".")]
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -43,8 +49,12 @@ class Script(Meaning):
 
     @cached_property
     def frameworks(self) -> frozenset[str]:
-        """The frameworks that it imports, but for the models of transformers, and samplers and losses of others."""
-        found = frozenset(path.partition(".")[0] for path in self._paths if not path.startswith(PARTS)) & FRAMEWORKS
+        """The frameworks that it imports, but for the models of transformers, and samplers and losses of others.
+
+        What is imported and never read does nothing.
+        """
+        used = [path for path, name in self._taken if name in self.tree.read or not _is_idle(self.text, name)]
+        found = frozenset(path.partition(".")[0] for path in used if not path.startswith(PARTS)) & FRAMEWORKS
         has_trainer = "transformers" in found and TRAINER.search(self.text)
         return found if has_trainer else found - {"transformers"}
 
@@ -215,6 +225,11 @@ class Script(Meaning):
 
 
 ADDRESS = re.compile(r"^(?:tcp://)?((?:\d{1,3}\.){3}\d{1,3})(?::|$)")
+
+
+def _is_idle(text: str, name: str) -> bool:
+    """Whether a name that is imported occurs nowhere else, not even in a text or an annotation."""
+    return name != "*" and len(re.findall(rf"\b{re.escape(name)}\b", without_comments(text))) == 1
 
 
 def _is_number(node: ast.expr) -> bool:

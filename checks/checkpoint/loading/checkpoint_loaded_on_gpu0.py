@@ -174,7 +174,7 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
             ) if (
                 script.function(node) is script.function(call)
                 and not more
-                and not words
+                and all(ast.unparse(each) == "strict=True" for each in words)
                 and not NUMBERS.search(script.code(into))
             ):  # not strict: weights of another training, from wherever they were saved
                 read = _read(state)

@@ -129,7 +129,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call, path, right in _made(script):
-        if depends_on_rank(script, path) or is_made_by_another(script, path):
+        if depends_on_rank(script, path) or is_made_by_another(script, path) or _is_made_by_some(script, call, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
         if asked and not _is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
@@ -140,6 +140,16 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _is_made_by_some(script: Script, call: ast.Call, path: ast.expr) -> bool:
+    """Whether another line of the file, behind a test that can depend on the rank, makes the folder of an option."""
+    parts = {script.code(each) for each in ast.walk(script.value(path)) if isinstance(each, ast.Attribute)}
+    others = [each for each in script.calls("os.makedirs", "os.mkdir") if each is not call and each.args]
+    return any(
+        script.code(each.args[0]) in parts and any(guard.is_rankish(script.tree) for guard in script.guards(each))
+        for each in others
+    )
 
 
 def _made(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:

@@ -12,8 +12,8 @@ ddpdoctor (`ddpdoctor run`) sees the same line write the same path from several 
 optimizer steps, and shows whether the writes overlap. A path that holds the rank, and ranks that write it at
 different steps, are not reported. Ranks on several hosts are compared host by host.
 
-In a source (`ddpdoctor lint`): no test on the way to `torch.save` can depend on the rank, in this function and in those
-that call it, and nothing in the path does.
+In a source (`ddpdoctor lint`): no test on the way to `torch.save`, or to `save_pretrained` of the model in its wrapper,
+can depend on the rank, in this function and in those that call it, and nothing in the path does.
 
 ## How to mend it
 
@@ -28,6 +28,7 @@ Data Parallel", save and load checkpoints.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ from ddpdoctor.check import (
     Severity,
     Training,
     given,
+    keyword,
     lint,
     place,
     watch,
@@ -98,14 +100,13 @@ def _written(event: FileWritten, zero: float) -> str:
 
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
-    """Look for a torch.save that every rank comes to, into a path that is the same on all."""
+    """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
     by_horovod = script.frameworks == {"horovod"}
     if script.frameworks - {"accelerate", "horovod"} or (script.frameworks and not script.runs_in_ranks):
         return
     if script.frameworks == {"accelerate"} and not script.joins:
         return
-    for call in script.calls("torch.save"):
-        path = given(call, 1, "f")
+    for call, path in (*((each, given(each, 1, "f")) for each in script.calls("torch.save")), *_pretrained(script)):
         if path is None or not is_reached(script, call, joins=script.joins or by_horovod):
             continue
         if depends_on_rank(script, path):
@@ -118,3 +119,22 @@ def in_source(script: Script) -> Iterator[Finding]:
             else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )
+
+
+def _pretrained(script: Script) -> Iterator[tuple[ast.Call, ast.expr | None]]:
+    """Yield the calls of ``save_pretrained`` of what is taken out of the wrapper of a model, and their folders."""
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained":
+            told = keyword(call, "is_main_process")
+            if (told is None or ast.unparse(told) == "True") and _is_unwrapped(script, call.func.value):
+                yield call, given(call, 0, "save_directory")
+
+
+def _is_unwrapped(script: Script, node: ast.expr) -> bool:
+    """Whether an expression is the model within a wrapper: ``net.module if hasattr(net, "module") else net``."""
+    match script.held(node) or node:
+        case ast.IfExp(test=ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value="module")])):
+            return True
+        case ast.Attribute(value=inner, attr="module"):
+            return script.wrap(inner) is not None
+    return False

@@ -34,6 +34,8 @@ MEND = Fix(
     "tell this loader's sampler the epoch, first thing in the loop over epochs",
     diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
 )
+TELLS = r"(?<!def )(?<!dataset\.)set_epoch"
+"""What can tell a sampler its epoch: neither a method that nobody calls, nor one that a data set has for itself."""
 DISTRIBUTED = "DistributedSampler"
 
 

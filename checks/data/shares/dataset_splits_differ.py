@@ -196,6 +196,33 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         )
 
 
+OF_NUMPY = r"(?<!manual_)seed\w*\(|generator=|RandomState|rng_state|broadcast(?!_param|_opt|_buf)|scatter"
+"""What says that numpy's own state is the same on all ranks, which Hugging Face's data sets draw their seed of."""
+
+
+@lint
+def of_hugging_face(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a split of a data set of Hugging Face without a seed, where nothing in reach seeds numpy."""
+    if script.frameworks or project.says(OF_NUMPY) or not script.calls(SAMPLER):
+        return
+    if not script.calls("datasets.load_dataset", "datasets.load_from_disk"):
+        return
+    for call in script.nodes(ast.Call):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "train_test_split" or is_open(call):
+            continue
+        if any(each.arg in {"seed", "generator"} or ast.unparse(each) == "shuffle=False" for each in call.keywords):
+            continue
+        if (script.resolve(call.func) or "").startswith("sklearn") or script.waits_before(call):
+            continue
+        if _on_each_rank(script, call):
+            yield Finding(
+                "each rank splits the data for itself: train_test_split has no seed, so no two ranks agree",
+                (script.seen(call, "seed=0"),),
+                Fix("seed the split, so that all ranks make the same", edits=(script.keyword_added(call, "seed=0"),)),
+                script.place(call),
+            )
+
+
 def _is_shared_out(script: Script, project: Around) -> bool:
     """Whether a DistributedSampler of this file, or of one that it imports, shares data out."""
     if script.calls(SAMPLER):

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ._option import refused
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Edit, Script
+    from ddpdoctor.check import Around, Edit, Script, Tree
 
 AILMENT = Ailment("DDP405", Severity.ERROR)
 DECLARED = r"usage:[^\n]{0,999}--local_rank\b|^\s+\[?--local_rank\b"
@@ -101,7 +101,7 @@ def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
                 continue  # calculated from something else
             if "--local_rank" not in names or "--local-rank" in names:
                 continue
-            if (use := _use(script) or _use_elsewhere(script, project)) is not None:
+            if (use := _use(script) or _use_elsewhere(script, project, call)) is not None:
                 yield Finding(
                     "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
                     "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
@@ -125,9 +125,11 @@ def _is_lenient(script: Script, parser: ast.expr) -> bool:
         and each.func.attr in {"parse_known_args", "parse_known_intermixed_args"}
     ]
     named = {dotted(each) for each in lenient}
-    made = script.value(parser)
+    made = script.held(parser)
     is_known = isinstance(made, ast.Call) and script.resolve(made.func) == "argparse.ArgumentParser"  # and no group
-    return bool(lenient) and (None in named or not is_known or dotted(parser) in named)
+    if not lenient or (is_known and None not in named and dotted(parser) not in named):
+        return any(script.held(each) is made for each in lenient)  # of two names
+    return True
 
 
 def _both_ways(script: Script, call: ast.Call, default: ast.expr | None) -> tuple[Edit, ...]:
@@ -165,25 +167,46 @@ MOVES = {"cuda", "to"}
 
 
 CALCULATED = (
-    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|\{|-?\d+\s*[,)#\n]))"
+    r"(?:\blocal_rank\s*|(?m:^)[ \t]*(?:[\w.]+\s*,\s*)*(?:\w+\.)*local_rank\s*,[^=\n()\[\]]*)"
+    r"=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|\{|-?\d+\s*[,)#\n]))"
     r"|deepspeed|accelerate"
 )
 """What says that the local rank is made of something else, or that a launcher is used which passes the option."""
 
 
-def _use_elsewhere(script: Script, project: Around) -> Evidence | None:
+def _use_elsewhere(script: Script, project: Around, option: ast.Call) -> Evidence | None:
     """Return where the option decides about a device in what imports the file with the options, or is imported."""
     if project.says(CALCULATED):
         return None
-    for path, tree in [(script.path, script.tree), *project.trees(r"\.local_rank\b")]:
+    others = [*project.trees(r"\.local_rank\b")] if _is_asked(script, project, option) else []
+    for path, tree in [(script.path, script.tree), *others]:
         for call in tree.of(ast.Call):
             is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
             if not is_move and script.names_in(tree, call.func) not in DEVICES:
                 continue
             for node in ast.walk(call):
-                if isinstance(node, (ast.Name, ast.Attribute)) and _is_option(script.value_in(tree, node)):
+                value = script.value_in(tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+                if value is not None and _is_option(value) and not _is_of_another(script, tree, value):
                     return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
     return None
+
+
+def _is_asked(script: Script, project: Around, option: ast.Call) -> bool:
+    """Whether a file of a training calls the function or class that the option stands in, if it stands in one."""
+    above = [each for each in script.tree.above(option) if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
+    if not above or script.joins:
+        return True
+    name = above[-1].name
+    joining = {path for path, _ in project.trees(r"local_rank|init_process_group|init_dist|DistributedDataParallel")}
+    takers = [(path, tree) for path, tree in project.trees(rf"\b{name}\b") if path in joining]
+    return any(name in tree.read or name in tree.members for _, tree in takers)
+
+
+def _is_of_another(script: Script, tree: Tree, node: ast.expr) -> bool:
+    """Whether an option is of what a function of the project makes without the command line: of a file, say."""
+    made = script.value_in(tree, node.value) if isinstance(node, ast.Attribute) else None
+    found = script.defined_in(tree, made.func) if isinstance(made, ast.Call) else None
+    return found is not None and not re.search(r"parse_|[Aa]rg|Namespace", ast.unparse(found[1]))
 
 
 def _is_option(node: ast.expr) -> bool:
@@ -220,7 +243,8 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
         return
     if project.says("local-rank|deepspeed"):
         return
-    if not script.joins and not (re.search(OF_LIBRARIES, script.text) and _is_launched_beside(script, project)):
+    is_of_library = re.search(OF_LIBRARIES, script.text) and _is_launched_beside(script, project)
+    if not script.joins and not is_of_library and not _joins_by_helper(script):
         return
     told = {each.place for each in _about_devices(script, project)}
     for call in script.nodes(ast.Call):
@@ -243,6 +267,12 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
                     ),
                     script.place(call),
                 )
+
+
+def _joins_by_helper(script: Script) -> bool:
+    """Whether the file calls a helper of the project that makes the process group."""
+    last = max(script.nodes(ast.Call), key=lambda each: each.lineno, default=None)
+    return last is not None and script.joins_elsewhere(last)
 
 
 OF_LIBRARIES = r"\binit_dist\(|\bRunner\b"

@@ -15,6 +15,8 @@ from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.vocabulary import DDP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 RANKISH = re.compile(
@@ -72,7 +74,7 @@ def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str
 
 
 def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) -> bool:
-    for node in ast.walk(test):
+    for node in _parts(test):
         if _is_shared(tree, node, depth):
             continue
         text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -123,6 +125,8 @@ def unconverted(tree: Tree, node: ast.expr) -> ast.expr:
             node = node.func.value
         elif resolve(tree, node.func) in WRAPPED and (model := argument_at(node, 0, "module")) is not None:
             node = model
+        elif node.args and resolve(tree, node.func) == "torch.load":
+            node = node.args[0]  # what a file holds is the same wherever it is loaded to
         else:
             break
     return node
@@ -160,14 +164,38 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
     made of, and one that others are made of as well was not personal before.
     """
     seen = set() if seen is None else seen
-    for each in ast.walk(node):
+    for each in _parts(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
         if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each, 1):
             continue
-        if any(_is_personal(tree, binding, depth, seen) for binding in values(tree, each)):
+        if _is_own(each):
+            continue
+        held = values(tree, each)
+        if not held and isinstance(each, ast.Attribute) and _is_own(each.value):
+            return True  # of an object, stored where it is not seen
+        if any(_is_personal(tree, binding, depth, seen) for binding in held):
+            return True
+    return False
+
+
+def _is_own(node: ast.AST) -> bool:
+    """Whether it is the object whose method this is: what it holds is asked for by the names of its attributes."""
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _parts(root: ast.AST) -> Iterator[ast.AST]:
+    """Yield what stands in an expression, but for what it asks the class of: the class is the same on all ranks."""
+    yield root
+    for child in ast.iter_child_nodes(root) if not _is_class(root) else ():
+        yield from _parts(child)
+
+
+def _is_class(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="__class__") | ast.Call(func=ast.Name(id="type"), args=[_]):
             return True
     return False
 
@@ -188,6 +216,9 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     )
 
 
+SHOWN = re.compile(r"(?:tqdm(?:\.\w+)*\.tqdm|enumerate|reversed|sorted)$")
+"""What goes through what it is given, in an order that is the same everywhere."""
+COUNTED = re.compile(r"(?:range|tqdm(?:\.\w+)*\.trange)$")
 LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
 
 
@@ -196,7 +227,9 @@ def _is_told(tree: Tree, iterated: ast.expr) -> bool:
 
     Its variable is the same on all ranks in each pass.
     """
-    if isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}:
+    while isinstance(iterated, ast.Call) and iterated.args and SHOWN.match(resolve(tree, iterated.func) or ""):
+        iterated = iterated.args[0]
+    if isinstance(iterated, ast.Call) and COUNTED.match(resolve(tree, iterated.func) or ""):
         return True
     match iterated:
         case ast.Call(func=ast.Attribute(value=inner, attr="keys" | "items" | "values"), args=[]):

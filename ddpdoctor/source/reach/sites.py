@@ -196,11 +196,11 @@ def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) ->
     """Return what a call passes for a parameter, or its default; None where that cannot be seen."""
     if spawned:
         return _packed(call, function, name)
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
-        return None
     for word in call.keywords:
         if word.arg == name:
-            return word.value
+            return word.value  # which ``**more`` beside it cannot hold
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
+        return None
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     if names and names[0] in {"self", "cls"}:
         names = names[1:]

@@ -16,8 +16,11 @@ class Folders:
 
     _names: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def files(self, path: str, name: str, parts: list[str]) -> set[str]:
-        """Return the files that an import can name: from the file's folder, or one that is a few above it."""
+    def files(self, path: str, name: str, parts: list[str], added: tuple[str, ...] = ()) -> set[str]:
+        """Return the files that an import can name: from the file's folder, or one that is a few above it.
+
+        ``added`` are folders that the file puts into Python's path, as it names them.
+        """
         bare = name.lstrip(".")
         level = len(name) - len(bare)
         folder = os.path.dirname(path)  # noqa: PTH120 - Path is too slow for this many
@@ -27,7 +30,7 @@ class Folders:
             found = {there for each in candidates for there in self._modules(each)}
             if found:
                 return found
-        return set() if level else self._by_added_path(folder, bare, parts)
+        return set() if level else self._by_added_path(folder, bare, parts, added)
 
     def is_beside(self, path: str, root: str) -> bool:
         """Whether a module stands in the folder of a file."""
@@ -43,15 +46,15 @@ class Folders:
                 self._names[folder] = frozenset()
         return self._names[folder]
 
-    def _by_added_path(self, folder: str, bare: str, parts: list[str]) -> set[str]:
+    def _by_added_path(self, folder: str, bare: str, parts: list[str], own: tuple[str, ...]) -> set[str]:
         """Return the files of a module that stands in a folder which scripts put into Python's path: lib, or src."""
-        for up in range(UP):
-            for added in ADDED:
-                base = os.path.normpath("/".join([folder or ".", *[".."] * up, added, *bare.split(".")]))
-                candidates = [*(f"{base}/{part}" for part in parts), base]
-                found = {there for each in candidates for there in self._modules(each)}
-                if found:
-                    return found
+        usual = ("/".join([*[".."] * up, added]) for up in range(UP) for added in ADDED)
+        for added in (*own, *usual):
+            base = os.path.normpath("/".join([folder or ".", added, *bare.split(".")]))
+            candidates = [*(f"{base}/{part}" for part in parts), base]
+            found = {there for each in candidates for there in self._modules(each)}
+            if found:
+                return found
         return set()
 
     def _modules(self, base: str) -> list[str]:

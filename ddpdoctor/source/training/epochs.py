@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.bound import definition, value, values
 from ddpdoctor.source.reach.sites import some_sites
-from ddpdoctor.source.text.bindings import dotted
+from ddpdoctor.source.text.bindings import dotted, last_name
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 
@@ -153,12 +153,18 @@ def learns(tree: Tree, root: ast.AST, depth: int = DEPTH) -> bool:
     for node in _own(root):
         if not isinstance(node, ast.Call):
             continue
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+        if (isinstance(node.func, ast.Attribute) and node.func.attr == "backward") or _is_scaled_step(node):
             return True
         found = definition(tree, node.func) if depth else None
         if found is not None and found[1] is not root and learns(*found, depth - 1):
             return True
     return False
+
+
+def _is_scaled_step(call: ast.Call) -> bool:
+    """Whether a call hands a loss and the optimizer to a scaler, which runs the backward and the step: timm's own."""
+    names = [last_name(each).lower() for each in call.args[:2]]
+    return "scaler" in last_name(call.func).lower() and len(names) > 1 and "loss" in names[0] and "optim" in names[1]
 
 
 def is_in_learning_loop(tree: Tree, node: ast.AST) -> bool:
