@@ -224,8 +224,7 @@ def _sends_alike(steps: list[Sheet], sent: int) -> bool:
     told = [next(iter(each.ranks.values())).exchanges for each in steps[1:]]
     numbers = {sum(each.elements for each in step) for step in told}
     known = any(each.what for step in told for each in step)
-    largest = max((each.elements // max(each.calls, 1) for step in told for each in step), default=0)
-    few = largest < HALF * steps[-1].elements
+    few = max(numbers) < HALF * steps[-1].elements
     return not known and few and len(numbers) == 1 and numbers.pop() * (steps[-1].number - steps[0].number) == sent
 
 
