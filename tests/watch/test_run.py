@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from helpers import Command, Port, Run, Script
+from helpers import PATIENCE, Command, Port, Run, Script
 
 from ddpdoctor.watch.settings import STACK_SIGNAL
 
@@ -364,7 +364,9 @@ with ddpdoctor.install():
     assert state() != before
 assert state()[1] == before[1]
 """
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
 
         assert done.returncode == 0, done.stderr
 
