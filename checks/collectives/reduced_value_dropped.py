@@ -44,6 +44,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._places import file_of_first_step
 from ._dropped import Dropped, dropped
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ def in_source(script: Script) -> Iterator[Finding]:
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look into the file of a training that runs on several ranks, for what is gathered and never read."""
-    first = event.rank == 0 and event.number == 1 and not event.optimizer
-    if first and event.site is not None and training.framework is None and training.world_size > 1:
-        for each in dropped(tree_of(event.site.file).module):
-            yield _never_read(each, Place(file=event.site.file, line=each.line))
+    file = file_of_first_step(event, training)
+    if file and training.world_size > 1:
+        for each in dropped(tree_of(file).module):
+            yield _never_read(each, Place(file=file, line=each.line))
 
 
 def _never_read(found: Dropped, where: Place) -> Finding:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.text.tree import FUNCTIONS, Tree
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.text.tree import Tree
 
 TORCH = "torch.distributed."
 MESSAGES = {"isend": "send", "irecv": "recv"}
@@ -64,9 +67,9 @@ def _called(tree: Tree, call: ast.Call) -> Iterator[str]:
 def _values(tree: Tree, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
     """Yield what a name is given: in its function, where it has one; an attribute anywhere in the file."""
     text = ast.unparse(node)
-    scope = None if isinstance(node, ast.Attribute) else _function(tree, node)
+    anywhere, scope = isinstance(node, ast.Attribute), tree.function(node)
     for each in tree.nodes:
-        if not isinstance(each, GIVES) or (scope is not None and _function(tree, each) is not scope):
+        if not isinstance(each, GIVES) or not (anywhere or tree.function(each) is scope):
             continue
         if isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None:
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
@@ -80,8 +83,3 @@ def _values(tree: Tree, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
 
 def _adds_to(called: ast.expr, text: str) -> bool:
     return isinstance(called, ast.Attribute) and called.attr in LISTS and ast.unparse(called.value) == text
-
-
-def _function(tree: Tree, node: ast.AST) -> ast.AST:
-    """Return the function that a node stands in, or the module."""
-    return next((each for each in tree.above(node) if isinstance(each, FUNCTIONS)), tree.module)

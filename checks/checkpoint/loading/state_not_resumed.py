@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._places import file_of_first_step
 from ._resumed import Left, left_out
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ def in_source(script: Script) -> Iterator[Finding]:
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look into the file of a training that runs on several ranks."""
-    first = event.rank == 0 and event.number == 1 and not event.optimizer
-    if first and event.site is not None and training.framework is None:
-        for each in left_out(tree_of(event.site.file).module):
-            yield _finding(each, event.site.file)
+    if file := file_of_first_step(event, training):
+        for each in left_out(tree_of(file).module):
+            yield _finding(each, file)
 
 
 def _finding(left: Left, file: str) -> Finding:

@@ -115,20 +115,24 @@ class Evaluations:
 
 @dataclass(slots=True)
 class Sums:
-    """The places that were told; ``looks`` counts the calls that were looked at, of single numbers and of several."""
+    """The places that were told; how many calls of ``single`` numbers were looked at, and of ``several``."""
 
     recorder: Process
     told: set[Place] = field(default_factory=set)
-    looks: list[int] = field(default_factory=lambda: [0, 0])
+    single: int = 0
+    several: int = 0
 
     def communicated(self, operation: str, group: Any, args: Sequence[Any]) -> None:
         """Tell the place of a sum of a few numbers over all ranks, once."""
-        if operation not in SUMS or self.looks[False] >= LOOKS or len(self.told) >= PLACES:
+        if operation not in SUMS or self.single >= LOOKS or len(self.told) >= PLACES:
             return
         elements = _numbers(args)
-        if not 0 < elements <= FEW or self.looks[elements > 1] >= LOOKS:
+        if elements == 1:
+            self.single += 1
+        elif 1 < elements <= FEW and self.several < LOOKS:
+            self.several += 1
+        else:
             return
-        self.looks[elements > 1] += 1
         if reduction(tuple(args)) != "SUM" or not _is_of_all(group):
             return
         place = lines_of_the_users()
