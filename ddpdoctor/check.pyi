@@ -256,6 +256,7 @@ from ddpdoctor.watch.events import (
     LinkUse as LinkUse,
     Loaded as Loaded,
     LossDivided as LossDivided,
+    LossNotFinite as LossNotFinite,
     LossOverAllItems as LossOverAllItems,
     ManualReduction as ManualReduction,
     MetricSynced as MetricSynced,

@@ -57,6 +57,7 @@ from ddpdoctor.watch.events.hang import (
 )
 from ddpdoctor.watch.events.ledger import (
     EvaluatedWith,
+    LossNotFinite,
     NeverStepped,
     OptimizerLoaded,
     OthersFingerprinted,
@@ -195,6 +196,7 @@ __all__ = [
     "LinkUse",
     "Loaded",
     "LossDivided",
+    "LossNotFinite",
     "LossOverAllItems",
     "LossTerm",
     "ManualReduction",

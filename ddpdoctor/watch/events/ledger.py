@@ -107,6 +107,17 @@ class StepFingerprinted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossNotFinite(Event):
+    """The first loss of a rank that is NaN or infinite: ``value``, after ``steps`` steps of any optimizer.
+
+    ``site`` is the line that asked for its gradients. Told of losses on a CPU alone: elsewhere, to read is to wait.
+    """
+
+    value: str
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OthersFingerprinted(Event):
     """Parameters beside those of an optimizer, in modules that it trains, which no optimizer of this rank holds.
 

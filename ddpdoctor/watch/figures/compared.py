@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +47,10 @@ class Step:
         """Whether the ranks' fingerprints are the same."""
         columns = zip(*(getattr(each, what) for each in self.ranks), strict=False)
         return all(_alike(column) for column in columns)
+
+    def is_finite(self, what: str) -> bool:
+        """Whether no fingerprint of any rank has NaN or an infinite number."""
+        return all(math.isfinite(each[-1]) for rank in self.ranks for each in getattr(rank, what) if each is not None)
 
 
 def compared_text(trainings: Iterable[Training]) -> str:
@@ -139,10 +144,9 @@ def _is_alone(step: Step) -> bool:
 
 
 def _verdict(steps: list[Step], name: str) -> str:
-    equal = sum(step.is_equal(name) for step in steps)
-    if equal == len(steps):
-        return "equal"
-    return f"different in {len(steps) - equal}" if equal else "different"
+    equal, broken = sum(step.is_equal(name) for step in steps), sum(not step.is_finite(name) for step in steps)
+    told = "equal" if equal == len(steps) else f"different in {len(steps) - equal}" if equal else "different"
+    return f"{told} (not finite in {broken})" if broken else told
 
 
 def compared_steps(training: Training) -> list[Step]:
@@ -171,5 +175,7 @@ def _alike(prints: tuple[tuple[float, ...] | None, ...]) -> bool:
     known = [each for each in prints if each is not None]
     if len(known) < len(prints):
         return not known
+    if not all(math.isfinite(each[-1]) for each in known):
+        return not any(math.isfinite(each[-1]) for each in known)
     scale = max(each[-1] for each in known)
     return all(max(values) - min(values) <= EQUAL * scale for values in zip(*known, strict=True))

@@ -52,13 +52,13 @@ def _of_optimizer(steps: list[Step]) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """Return a loss; None where it is no number, which no picture and no JSON has."""
+    """Return a figure; None where it is no number, which no picture and no JSON has."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def _norm(prints: Prints) -> float | None:
     known = [each[-1] for each in prints if each is not None]
-    return math.hypot(*known) if known else None
+    return _number(math.hypot(*known)) if known else None
 
 
 def distances(ranks: Sequence[Prints]) -> list[float | None]:
@@ -76,4 +76,4 @@ def distances(ranks: Sequence[Prints]) -> list[float | None]:
         return [None] * len(ranks)
     mean = [sum(values) / len(known) for values in zip(*known, strict=True)]
     size = math.hypot(*mean)
-    return [math.dist(point, mean) / size if point and size else None for point in points]
+    return [_number(math.dist(point, mean) / size) if point and size else None for point in points]

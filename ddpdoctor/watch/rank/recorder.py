@@ -20,6 +20,7 @@ from ddpdoctor.watch.rank.around.session import launched, with_monitor
 from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.compared.aliased import Aliases
 from ddpdoctor.watch.rank.compared.exchanges import Exchanges
+from ddpdoctor.watch.rank.compared.losses import Losses
 from ddpdoctor.watch.rank.data.built import Built
 from ddpdoctor.watch.rank.data.draws import Draws
 from ddpdoctor.watch.rank.data.given_rows import GivenRows
@@ -88,7 +89,7 @@ class Recorder:
         """Know nothing of a training yet: at the start, and after a fork in the child."""
         self.number = Numbers()
         self.models = Models(self)
-        self.exchanges = Exchanges()
+        self.exchanges, self.losses = Exchanges(), Losses(self)
         self.ledger, self.updates = Ledger(self, Calls(self, self.models.shards), Operands(self)), Updates(self)
         self.functional = Functional(self)
         self.feed, self.rows, self.built = Feed(Draws(self)), GivenRows(self), Built()

@@ -182,11 +182,13 @@ def _count(recorder: Recorder) -> None:
         recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards, clock=clock())
 
 
-def _counted(recorder: Recorder) -> None:
+def _counted(recorder: Recorder, args: tuple[Any, ...]) -> None:
     """Count a backward that begins; where there is no optimizer to look at, the weights are looked at here."""
     recorder.exchanges.backwards += 1
     if recorder.log is None:
         return
+    if args and not recorder.losses.is_over:
+        recorder.safely(recorder.losses.look, args[0])
     if not recorder.ledger.accounts:
         recorder.safely(recorder.updates.backward_begins)
     elif recorder.updates.window is not None:
@@ -235,7 +237,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             if recorder.log is not None and _looks(recorder):
                 recorder.safely(_begins, recorder)
             exchanges.in_backward = True
-            _counted(recorder)
+            _counted(recorder, args)
             if args and (exchanges.windows or recorder.growing.graphs.wants):
                 recorder.safely(_looks_at, recorder, args[0])
             began = now()
