@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import CHECKS, TESTS
@@ -173,6 +173,7 @@ def test_what_is_not_finite_is_no_difference_between_ranks(
     ranks: tuple[tuple[float, ...], ...], equal: object, finite: object
 ) -> None:
     """Ranks that all have NaN are not told to have different weights; one that alone has it is."""
-    step = Step(tuple(_Told(*norms) for norms in ranks))  # type: ignore[arg-type]
+    told: tuple[Any, ...] = tuple(_Told(*norms) for norms in ranks)
+    step = Step(told)
 
     assert (step.is_equal("values"), step.is_finite("values")) == (equal, finite)

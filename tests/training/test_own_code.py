@@ -86,8 +86,28 @@ MARKED = {
         forward("batch", "for each in batch:", "    made.append(self.layer(each))  # here"),
         forward("x", "rows, width = x.shape", "for i in range(rows):", "    made.append(self.layer(x[i]))  # here"),
     ],
+    "filled piece by piece": [
+        forward("x, n", "for i in range(len(n)):", "    mask[i, : n[i]] = 1  # here"),
+        forward(
+            "x, lengths",
+            "for b in range(x.shape[0]):",
+            "    for i in range(int(lengths[b])):",
+            "        mask[b, i, : i + 1] = 1  # here",
+        ),
+        "for i, row in enumerate(rows):\n    n = min(len(row), 9)\n    padded[i, :n] = row[:n]  # here",
+        "for i in range(n):\n    for j in range(n):\n        if i > j:\n            bias[i, j] = abs(i - j)  # here",
+        "for i in range(len(y)):\n    counts[y[i]] += 1  # here",
+    ],
 }
 PLAIN = [
+    "for i in range(1, n):\n    total[i] = total[i - 1] + x[i]  # here",
+    "for t in range(x.shape[1]):\n    out[:, t] = cell(x[:, t])  # here",
+    "for t in range(x.shape[1]):\n    out[:, t] = self.cell(x[:, t])  # here",
+    "for t in range(x.shape[1]):\n    out[:, t] = encoder.encode(x[:, t])  # here",
+    "for t in range(9):\n    h = h * 0.9 + x[t]\n    out[t] = h  # here",
+    "for i in range(9):\n    best[0] = x  # here",
+    "for i in range(9):\n    out[i] = x\n    if out[0] > 3:\n        break  # here",
+    "for name in names:\n    kept[name] = 1  # here",
     "for batch in loader:\n    model(batch).sum().backward()  # here",
     "for p in model.parameters():\n    norm += p.grad.norm().item()  # here",
     "for run in [p.numpy() for p in model.parameters()]:\n    loss = model(run)\n    loss.backward()  # here",

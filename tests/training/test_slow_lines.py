@@ -52,7 +52,7 @@ def seen(
 ) -> list[tuple[str, Finding]]:
     """Return what is found where these are the lines of each rank, in 50 steps of 20 ms."""
     parts = facts.pop("parts", (FAST,) * len(ranks))
-    profile = facts.pop("profile", {})
+    profile, worked = facts.pop("profile", {}), facts.pop("each_step", ((),) * len(ranks))
     dispatcher = Dispatcher(CHECKS)
     for number, lines in enumerate(ranks):
         told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
@@ -67,6 +67,7 @@ def seen(
             "exposed": (0,), "hidden": (0,), "buckets": (), "cost": 0.0, "model": 0, "forwards": 1.0, "synced": 1.0,
             "backwards": 1.0, **profile,
         }  # fmt: skip
+        measured.setdefault("worked", tuple(int(each * MS) for each in worked[number]))
         list(dispatcher.see(Profiled(**told, total=(20 * MS,) * 50, **measured)))
         waited = sum(each.waited for each in lines)
         whole: dict[str, Any] = {"steps": 50, "nanoseconds": 1000 * MS, "processor": 1000 * MS - waited}
@@ -116,6 +117,31 @@ def test_what_one_rank_alone_does_while_others_wait_is_found(starved: float, kin
 def test_ranks_that_work_alike_or_seldom_apart_are_not_blamed(mine: SampledLine, others: SampledLine) -> None:
     """What all do, what is rare, what nobody waits for, and what a busy machine took is nobody's fault."""
     assert seen((*TRAINS, mine), (*TRAINS, others)) == []
+
+
+BACKWARD = line(20, "backward", 600, computes=0.9), line(20, "backward", 750, computes=0.4)
+
+
+@pytest.mark.parametrize(
+    ("worked", "lines", "starved", "found"),
+    [
+        pytest.param((18.0, 9.0), BACKWARD, 0.0, True, id="twice as long"),
+        pytest.param((18.0, 9.0), BACKWARD, 0.5, True, id="on a busy machine as well"),
+        pytest.param((18.0, 14.0), BACKWARD, 0.0, False, id="a quarter longer, as cores differ"),
+        pytest.param((18.0, 9.0), BACKWARD[:1] * 2, 0.0, False, id="nobody waits"),
+        pytest.param((18.0, 18.0), BACKWARD, 0.0, False, id="all alike"),
+        pytest.param(((18.0, 8.0), (8.0, 18.0)), BACKWARD, 0.0, False, id="by turns"),
+    ],
+)
+def test_a_rank_whose_backward_computes_longer_is_found_by_the_time_of_its_processor(
+    worked: tuple[Any, Any], lines: tuple[SampledLine, SampledLine], starved: float, found: object
+) -> None:
+    """By the clock the backward of all ranks ends together; longer sequences show in what the processor does."""
+    steps = [each * 25 if isinstance(each, tuple) else (each,) * 50 for each in worked]
+    told = seen((lines[0],), (lines[1],), each_step=steps, starved=starved)
+    slow = [each.message for slug, each in told if slug == "one-rank-is-slow"]
+    assert bool(slow) is found, told
+    assert all(each.startswith("rank 0 computes 9 ms a step longer than the others") for each in slow)
 
 
 def test_a_rank_that_loads_for_all_is_found_and_one_that_loads_its_own_is_none_of_this_check() -> None:

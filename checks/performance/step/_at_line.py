@@ -10,12 +10,14 @@ import re
 from ddpdoctor.check import Tree, calls_at, last_name, resolve, tree_of
 
 from .._files import READERS, READS_OPENED, READS_PATH, opens_to_read
+from ._filled import fills
 from ._samples import goes_through_samples
 
 ASLEEP, WRITTEN, HOOK, EVALUATED, READ = "asleep", "file written", "hook", "evaluated", "file read"
 CONVERTED = "converted"
 CONVERTS = {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "numpy.array", "numpy.asarray"}
 PARAMETERS, NUMBERS, SAMPLES = "parameters one by one", "numbers one by one", "samples one by one"
+FILLED = "filled piece by piece"
 WRITES = {"flush", "savefig", "to_csv", "imwrite", "imsave", "save_image"}
 INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
 SUMMARIES = {"add_histogram", "add_image", "add_images", "add_figure"}
@@ -43,11 +45,14 @@ def what_at(file: str, number: int) -> tuple[str, str, int] | None:
         return READ, file, number
     if (hook := _hook(tree, number)) is not None:
         return HOOK, file, hook
+    filled = None
     for node, loop in _loops(tree, number):
         what = _loop_kind(tree, node, loop)
-        if what:
-            return what, file, node.lineno
-    return None
+        if what == FILLED:  # all loops around it that do no more are one with it
+            filled = what, file, node.lineno
+        elif what or filled:
+            return filled or (what, file, node.lineno)
+    return filled
 
 
 def _call_kind(tree: Tree, call: ast.Call) -> str:
@@ -73,10 +78,10 @@ def evaluates(file: str, number: int) -> bool:
 
 
 def _is_evaluation(function: ast.FunctionDef) -> bool:
-    """Whether a function sets a model to evaluate, goes through batches, and trains on none."""
+    """Whether a function sets a model to evaluate, goes through batches or sets it back, and trains on none."""
     called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
     loops = any(isinstance(node, ast.For) for node in ast.walk(function))
-    return loops and "eval" in called and not called & {"backward", "step"}
+    return (loops or "train" in called) and "eval" in called and not called & {"backward", "step"}
 
 
 def _into_a_file(tree: Tree, call: ast.Call) -> bool:
@@ -145,7 +150,9 @@ def _loop_kind(tree: Tree, node: ast.stmt | ast.expr, loop: Loop) -> str:
         return "" if READS.search(text) else PARAMETERS  # who reads each of them is told by its calls
     if isinstance(loop, ast.For) and goes_through_samples(tree, loop):
         return SAMPLES
-    return NUMBERS if IN_PYTHON.search(through) or _reads_each(loop, text) else ""
+    if IN_PYTHON.search(through) or _reads_each(loop, text):
+        return NUMBERS
+    return FILLED if isinstance(loop, ast.For) and fills(loop) else ""
 
 
 def _reads_each(loop: Loop, text: str) -> bool:

@@ -10,6 +10,7 @@ from ._again import first_forward
 from ._at_line import (
     ASLEEP,
     EVALUATED,
+    FILLED,
     HOOK,
     NUMBERS,
     PARAMETERS,
@@ -29,7 +30,7 @@ OPEN = ("", "module called", "forward", "backward", "logging", "collective")
 PAST, BATCH, AGAIN, ANEW = "all of the past", "the batch alone", "forward again", "made anew"
 ORDERED = "order drawn up"
 CALLS_MODEL = {"forward", "module called"}
-LOOPS = {NUMBERS, PARAMETERS}
+LOOPS = {NUMBERS, PARAMETERS, FILLED}
 BEGUN = "loader begun"
 NOT_A_WORKERS = {ASLEEP, WRITTEN, READ, HOOK}
 Group = tuple[str, str, int]
@@ -121,5 +122,5 @@ def _is_apt(what: str, kind: str) -> bool:
     if kind == "backward":
         return what == HOOK
     if kind == "forward":
-        return what in {SAMPLES, HOOK}
+        return what in {SAMPLES, FILLED, HOOK}
     return what == PARAMETERS if kind == "collective" else what != SAMPLES or kind == "module called"

@@ -1,19 +1,21 @@
-"""A Python loop takes a large part of each step: it goes through parameters, samples or numbers one by one.
+"""A Python loop takes a large part of each step: through parameters, samples, numbers, or parts of a tensor.
 
 ## What happens
 
 Each pass of a Python loop calls torch for one small tensor, and each call costs some microseconds, whatever the tensor
 holds. An average of the weights that is updated parameter by parameter, a penalty that is added up over
 `model.parameters()`, a `forward` that runs each sample of the batch by itself, a metric that compares predictions one
-by one: thousands of such calls a step. On a GPU they are thousands of kernels, each too small for it.
+by one, a mask that is filled row by row: thousands of such calls a step. On a GPU they are thousands of kernels, each
+too small for it.
 
 ## How to be sure
 
 `ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is. ddpdoctor finds a
 loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
 and several of a kind that do so together, each with 3 % or more. The source says what they go through: parameters,
-buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.tolist()`); or the first dimension of
-what a `forward` is given, of 8 samples or more, where no pass needs the one before. Where the rank waits for a core,
+buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.tolist()`); the first dimension of
+what a `forward` is given, of 8 samples or more, where no pass needs the one before; or parts of what the loop does
+nothing but fill, by a counter, without reading it. Where the rank waits for a core,
 that wait is left out, and a loop that communicates counts as on the rank that it takes least. A loop that reads a
 tensor in each pass is [DDP906](blocking_calls_in_step.md).
 
@@ -22,8 +24,8 @@ tensor in each pass is [DDP906](blocking_calls_in_step.md).
 One call for all: `torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))` for an average
 of the weights, the optimizer's `weight_decay` for an L2 penalty, `torch._foreach_norm` and the like for lists of
 tensors, the whole batch at once for layers (they take any leading dimension; samples of different lengths are padded,
-`torch.nn.utils.rnn.pad_sequence`), `(predictions == labels).sum()` and `torch.bincount` for metrics. Or less often: a
-slow average is as good with every tenth step.
+`torch.nn.utils.rnn.pad_sequence`), `torch.arange(n) < lengths[:, None]` for a mask, `(predictions == labels).sum()` and
+`torch.bincount` for metrics. Or less often: a slow average is as good with every tenth step.
 
 ## Versions and sources
 
@@ -50,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from ._at_line import NUMBERS, PARAMETERS, SAMPLES, loop_text
+from ._at_line import FILLED, NUMBERS, PARAMETERS, SAMPLES, loop_text
 from ._rows import SHOWN, most, rows_of, taken
 
 if TYPE_CHECKING:
@@ -64,11 +66,13 @@ SAID = {
     PARAMETERS: "goes through parameters one by one",
     NUMBERS: "goes through numbers one by one",
     SAMPLES: "gives layers the samples of a batch one by one",
+    FILLED: "fills a tensor piece by piece",
 }
 ALL_SAID = {
     PARAMETERS: "go through parameters one by one",
     NUMBERS: "go through numbers one by one",
     SAMPLES: "give layers the samples of a batch one by one",
+    FILLED: "fill tensors piece by piece",
 }
 COMMUNICATES = re.compile(r"\b(?:all_reduce|reduce|broadcast|all_gather|gather|barrier)\w*\(")
 AVERAGE = re.compile(r"ema|avg|average|shadow|teacher|target|momentum|lerp_|decay", re.IGNORECASE)
@@ -136,6 +140,11 @@ def _rows(training: Training) -> int:
 def _fix(kind: str, text: str) -> str:  # noqa: PLR0911 - one a kind
     if kind == SAMPLES:
         return "give the layers the whole batch: they take any leading dimension; pad samples of different lengths"
+    if kind == FILLED:
+        return (
+            "make it at once: torch.arange(n) < lengths[:, None] for a mask by length, torch.tril for a causal one, "
+            "torch.nn.utils.rnn.pad_sequence for rows, scatter_ or index_put_ for the rest"
+        )
     if kind == NUMBERS:
         return "compute on whole tensors ((predictions == labels).sum(), torch.bincount), or once in many steps"
     if "all_reduce" in text:

@@ -12,10 +12,12 @@ others' backward is longer by as much. ddpdoctor finds it where that is more tha
 same rank in nearly all of 40 steps or more; and not where a rank's wait for a core explains it: on a loaded machine
 nothing can be told, unless the rank computes so much more (with `--profile`, which names the line).
 
-With `--profile` it is found as well where the others wait elsewhere (in a barrier behind `if rank == 0:`), and in every
-tenth step or more often: the rank has a fifth of its time, and 2 ms a step, in lines that no other rank comes to, while
-these wait in a backward or a collective. What a rank waits for a core is left out of that, so a loaded machine does
-not hide it. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
+By the clock the backward of all ranks ends together. So with `--profile` it is found as well where each step takes 1.4
+times the processor's time of all other ranks, a fifth of the step more, and they wait in their backwards meanwhile; and
+where they wait elsewhere (in a barrier behind `if rank == 0:`): in every tenth step or more often the rank has a fifth
+of its time, and 2 ms a step, in lines that no other rank comes to, while these wait in a backward or a collective. What
+a rank waits for a core is left out of both, so a loaded machine does not hide it. Where kernels run on a GPU, the clock
+on the wall does not tell either, and ddpdoctor says nothing.
 
 ## How to mend it
 
@@ -41,6 +43,7 @@ from ddpdoctor.check import (
     Fix,
     LinesSampled,
     Place,
+    Profiled,
     RankSteps,
     Severity,
     StepsTimed,
@@ -51,6 +54,7 @@ from ddpdoctor.check import (
 from .._lines import more_than_others, seen as seen_line
 from .._steps import LARGE, Behind, behind, middle, on_cpu, promise, seen
 from ._alone import Alone, alone
+from ._computing import computes_longer
 
 AILMENT = Ailment("DDP904", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -70,6 +74,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     ):  # another process may have had its core
         if (found := alone(event, training)) is not None:
             yield _alone(found)
+        elif (longer := computes_longer(event, training)) is not None:
+            yield _computing(longer, training)
         return
     line = more_than_others(training, late.rank.rank)
     told = training.by_rank(LinesSampled).get(late.rank.rank)
@@ -91,6 +97,27 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         Place(rank=late.rank.rank) if line is None else
         Place(rank=late.rank.rank, file=line.inner_file, line=line.inner_line),
     )  # fmt: skip
+
+
+def _computing(late: Behind, training: Training) -> Finding:
+    """Tell of a rank whose forward and backward compute longer."""
+    measured = training.by_rank(Profiled)
+    order = [late.rank.rank, *(rank for rank in measured if rank != late.rank.rank)]
+    return Finding(
+        f"rank {late.rank.rank} computes {1e3 * late.seconds:.0f} ms a step longer than the others, in forward and "
+        f"backward, and they wait for it: {late.share:.0%} of each step",
+        tuple(
+            Evidence(
+                f"computes {statistics.median(measured[rank].worked) / 1e6:.1f} of "
+                f"{statistics.median(measured[rank].total) / 1e6:.1f} ms a step",
+                "" if at else "as the other ranks",
+                f"rank {rank}, {len(measured[rank].worked)} steps, by the processor's time",
+            )
+            for at, rank in enumerate(order[:SHOWN])
+        ),
+        _fix(late, "forward", fewer=False),
+        Place(rank=late.rank.rank),
+    )
 
 
 def _alone(found: Alone) -> Finding:
