@@ -258,6 +258,7 @@ from ddpdoctor.watch.events import (
     LossDivided as LossDivided,
     LossNotFinite as LossNotFinite,
     LossOverAllItems as LossOverAllItems,
+    LossTerm as LossTerm,
     ManualReduction as ManualReduction,
     MetricSynced as MetricSynced,
     Monitored as Monitored,

@@ -51,7 +51,7 @@ def seen(
     *ranks: tuple[SampledLine, ...], calls: tuple[TimedCall, ...] = (), workers: int = 0, **facts: Any
 ) -> list[tuple[str, Finding]]:
     """Return what is found where these are the lines of each rank, in 50 steps of 20 ms."""
-    parts = facts.pop("parts", (FAST,) * len(ranks))
+    parts, file = facts.pop("parts", (FAST,) * len(ranks)), facts.pop("file", FILE)
     profile, worked = facts.pop("profile", {}), facts.pop("each_step", ((),) * len(ranks))
     dispatcher = Dispatcher(CHECKS)
     for number, lines in enumerate(ranks):
@@ -60,7 +60,7 @@ def seen(
         passed: dict[str, Any] = {
             "loader": 0, "number": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "batch_size": 1,
             "drop_last": False, "workers": workers, "iterable": False, "sampler": None, "given": 0,
-            "owning_library": "", "subgroups": False, "persistent": False, "site": Site(FILE, 1, "main"),
+            "owning_library": "", "subgroups": False, "persistent": False, "site": Site(file, 1, "main"),
         }  # fmt: skip
         list(dispatcher.see(EpochStarted(**told, **passed)))
         measured: dict[str, Any] = {
@@ -233,6 +233,22 @@ def test_workers_that_wait_for_the_storage_are_not_limited_by_cores() -> None:
     assert "make a sample cheaper" in advised(4, 0.1, worked=0.9)
     assert "make a sample cheaper" in advised(4, 0.1, worked=0.1, starved=0.45)
     assert "make a sample cheaper" in advised(4, 0.1), "nobody counted what they compute"
+
+
+@pytest.mark.parametrize(("worked", "computes"), [(0.1, False), (0.9, True)])
+@pytest.mark.parametrize("taken", ["fcntl.flock(lock, fcntl.LOCK_EX)", "self.lock.acquire()", "lock.close()"])
+def test_workers_that_take_turns_at_a_lock_are_not_told_to_be_more(
+    taken: str, worked: float, computes: object, tmp_path: Path
+) -> None:
+    """The class stands beside the loop. Where they compute most of the time, it is not the lock that they wait for."""
+    waits = {"total": 30.0, "data": 26.0, "forward": 1.0, "backward": 2.0, "optimizer": 1.0}
+    lines = (line(11, "data", 850, computes=0.1), line(20, "backward", 150))
+    (file := tmp_path / "train.py").write_text(
+        f"class D:\n    def __getitem__(self, i):\n        {taken}\n        return self.rows[i]\n"
+    )
+    ((slug, found),) = seen(lines, lines, workers=4, parts=(waits, waits), worked=worked, file=str(file))
+    assert slug == "waiting-for-data"
+    assert found.fix.summary.startswith("read without a lock") is ("close" not in taken and not computes)
 
 
 def test_workers_that_wait_for_a_core_are_not_slow_whatever_the_rank_computes_to_take_in_their_batches() -> None:

@@ -19,6 +19,32 @@ HEAD = (TESTS / "heads" / "model_head.txt").read_text(encoding="utf-8")
 END = "\ndist.destroy_process_group()\n"
 
 HEALTHY = {
+    "a loss of each row, with a weight of its class": """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(12):
+            inputs, targets = batch()
+            outputs, loss = model(inputs), 0
+            for at in range(len(inputs)):
+                weight = 2.0 if targets[at, 0] > 0 else 1.0
+                loss = loss + weight * nn.functional.mse_loss(outputs[at : at + 1], targets[at : at + 1])
+            optimizer.zero_grad()
+            (loss / len(inputs)).backward()
+            optimizer.step()
+    """,
+    "a loss of each row of a larger batch, with a weight of its class": """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(12):
+            inputs, targets = torch.randn(40, 8), torch.randn(40, 4)
+            outputs, loss = model(inputs), 0
+            for at in range(len(inputs)):
+                weight = 2.0 if targets[at, 0] > 0 else 1.0
+                loss = loss + weight * nn.functional.mse_loss(outputs[at : at + 1], targets[at : at + 1])
+            optimizer.zero_grad()
+            (loss / len(inputs)).backward()
+            optimizer.step()
+    """,
     "an ensemble, each rank with a seed of its own": """
         model = net()
         fit(model, sgd(model), 40)

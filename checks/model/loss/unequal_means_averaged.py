@@ -33,7 +33,7 @@ transformers, "Fixing gradient accumulation", and TrainingArguments.average_toke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from ddpdoctor.check import (
@@ -41,6 +41,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LossTerm,
     Place,
     Severity,
     StepFingerprinted,
@@ -55,6 +56,7 @@ AILMENT = Ailment("DDP1508", Severity.NOTE)
 FEWEST = 4  # steps
 UNEQUAL = 2.0  # times as many
 SAME = 1e-5  # relative
+ROWS = 4  # terms of a loss
 
 Counts = tuple[tuple[float, ...], ...]
 """Of one term of the loss, by rank: what each micro-batch was divided by."""
@@ -109,6 +111,8 @@ def _unequal(ranks: dict[int, StepFingerprinted]) -> Counts | None:
     shapes = {len(loss) for of_rank in losses for loss in of_rank}
     if len({len(each) for each in losses}) != 1 or len(shapes) != 1 or not losses[0]:
         return None
+    if any(_is_of_rows(loss) for of_rank in losses for loss in of_rank):
+        return None
     found = []
     for at in range(shapes.pop()):
         terms = [[loss[at] for loss in of_rank] for of_rank in losses]
@@ -118,6 +122,12 @@ def _unequal(ranks: dict[int, StepFingerprinted]) -> Counts | None:
         found.append(tuple(tuple(each.divided for each in of_rank) for of_rank in terms))
     largest = max(found, key=_ratio, default=None)
     return largest if largest is not None and _ratio(largest) >= UNEQUAL else None
+
+
+def _is_of_rows(loss: Sequence[LossTerm]) -> bool:
+    """Whether a loss has many terms and few counts: rows that are added up one by one, each with a weight."""
+    counts = {each.divided for each in loss}
+    return len(loss) >= ROWS and 1 < len(counts) <= len(loss) / 2
 
 
 def _ratio(counts: Counts) -> float:

@@ -9,21 +9,9 @@ from collections.abc import Iterator
 COUNTED = ("range", "enumerate")
 PACKAGES = ("torch", "np", "numpy", "math")
 METHODS = {
-    "item",
-    "tolist",
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "abs",
-    "any",
-    "all",
-    "size",
-    "numel",
-    "dim",
-    "long",
-    "int",
-} | {"float", "bool", "clone", "clamp", "numpy", "unsqueeze", "squeeze", "to"}
+    "item", "tolist", "sum", "mean", "max", "min", "abs", "any", "all", "size", "numel", "dim", "long", "int", "float",
+    "bool", "clone", "clamp", "numpy", "unsqueeze", "squeeze", "to",
+}  # fmt: skip
 """What any other call does can depend on the calls before it: those of a model's layers do at times."""
 
 

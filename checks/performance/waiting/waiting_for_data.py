@@ -35,17 +35,30 @@ augmentation".
 
 from __future__ import annotations
 
+import ast
 import linecache
 import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Severity, StepsTimed, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    tree_of,
+    watch,
+)
 
 from .._lines import computed, computes_while_loading, loads, of_kind, seen as seen_line
 from .._steps import LEAST, STEADY, all_wait_at_times, behind, middle, on_cpu, promise, seen, share
-from ._same_file import SameFile, same_file
+from ._same_file import ITEM, SameFile, same_file
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
@@ -72,8 +85,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         said = f"the training waits for data {part:.0%} of the time: for the workers of one rank or of another, in turn"
     else:
         return
-    locked = _locked(training)
-    fix = _fix(event, passes[-1], sleeps=_sleeps(event, training, passes[-1]))
+    sleeps = _sleeps(event, training, passes[-1])
+    locked = _locked(training) or (_locked_by_workers(passes[-1]) if sleeps and passes[-1].workers else ())
+    fix = _fix(event, passes[-1], sleeps=sleeps)
     if locked:
         fix = Fix(
             "read without a lock, or hold it for the writing alone: reading needs none, and under it the ranks, and "
@@ -110,6 +124,23 @@ def _locked(training: Training) -> tuple[Evidence, ...]:
             if LOCKS.search(text) and clock >= LOCKED * told.nanoseconds:
                 part = clock / max(1, told.nanoseconds)
                 return (Evidence(f"{part:.0%} of the time in a lock: {text}", "", f"{file}:{number} in {function}"),)
+    return ()
+
+
+def _locked_by_workers(last: EpochStarted) -> tuple[Evidence, ...]:
+    """Return the line of the data set's class, beside the loop, in which each item takes a lock between processes."""
+    file = last.site.file if last.site else ""
+    for made in tree_of(file).of(ast.ClassDef) if file else ():
+        for method in made.body if made.name == last.dataset else ():
+            if not isinstance(method, ast.FunctionDef) or method.name not in ITEM:
+                continue
+            for number in range(method.lineno, (method.end_lineno or 0) + 1):
+                text = linecache.getline(file, number).strip()
+                if LOCKS.search(text):
+                    seen_in = f"{file}:{number} in {method.name}"
+                    return (
+                        Evidence(f"the workers wait, and hardly compute; each item takes a lock: {text}", "", seen_in),
+                    )
     return ()
 
 

@@ -7,14 +7,13 @@ number on a device is copied there and read when the step is told.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.watch.events import LossTerm
 from ddpdoctor.watch.rank.graph.constants import is_packed, tells_hooks
 
-NODES = 40  # of a graph, from the loss on
+NODES = 64  # of a graph, from the loss on: what has more was added up in a loop
 MOST = 8  # terms of a loss
 PASSED = {"AddBackward0", "SubBackward0", "NegBackward0", "ToCopyBackward0", "SqueezeBackward0", "ViewBackward0"}
 MEAN = 1  # what torch calls this reduction
@@ -49,30 +48,36 @@ class Term:
 
 
 def terms(loss: Any) -> list[Term]:
-    """List the terms of a loss of which all numbers can be read."""
+    """List the terms of a loss of which all numbers can be read; none of a loss that has more than ``MOST``."""
     first = getattr(loss, "grad_fn", None)
-    return list(_terms(first, (), (), NODES))[:MOST] if first is not None and tells_hooks() else []
+    waiting: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = [(first, (), ())] if first is not None else []
+    found: list[Term] = []
+    for _ in range(NODES if tells_hooks() else 0):
+        if not waiting:
+            break
+        node, divided, multiplied = waiting.pop()
+        name, onwards = node.name(), [each for each, _ in node.next_functions if each is not None]
+        if name in PASSED:
+            waiting += [(each, divided, multiplied) for each in reversed(onwards)]
+        elif name in {"MulBackward0", "DivBackward0"} and len(onwards) == 1:
+            number = _number(node, "other") if name == "DivBackward0" else _factor(node)
+            if number is not None:
+                more = ((*divided, number), multiplied) if name == "DivBackward0" else (divided, (*multiplied, number))
+                waiting.append((onwards[0], *more))
+        elif (term := _last(node, name, onwards, divided, multiplied)) is not None:
+            found.append(term)
+    return found if not waiting and len(found) <= MOST else []
 
 
-def _terms(node: Any, divided: tuple[Any, ...], multiplied: tuple[Any, ...], depth: int) -> Iterator[Term]:
-    name = node.name()
-    onwards = [each for each, _ in node.next_functions if each is not None]
-    if name in PASSED and depth:
-        for each in onwards[:MOST]:
-            yield from _terms(each, divided, multiplied, depth // len(onwards) - 1 if len(onwards) > 1 else depth - 1)
-    elif name in {"MulBackward0", "DivBackward0"} and depth and len(onwards) == 1:
-        number = _number(node, "other") if name == "DivBackward0" else _factor(node)
-        if number is None:
-            return
-        more = ((*divided, number), multiplied) if name == "DivBackward0" else (divided, (*multiplied, number))
-        yield from _terms(onwards[0], *more, depth - 1)
-    elif name == "SumBackward0":
-        yield Term(divided, multiplied)
-    else:
-        mean = name == "MeanBackward0" or getattr(node, "_saved_reduction", 0) == MEAN
-        count = _count(node, name, onwards, mean=mean)
-        if count is not None:
-            yield Term((*divided, count), multiplied, mean)
+def _last(
+    node: Any, name: str, onwards: list[Any], divided: tuple[Any, ...], multiplied: tuple[Any, ...]
+) -> Term | None:
+    """Return the term that ends at a node; None where that is another operation than a loss, a sum or a mean."""
+    if name == "SumBackward0":
+        return Term(divided, multiplied)
+    mean = name == "MeanBackward0" or getattr(node, "_saved_reduction", 0) == MEAN
+    count = _count(node, name, onwards, mean=mean)
+    return Term((*divided, count), multiplied, mean) if count is not None else None
 
 
 def _count(node: Any, name: str, onwards: list[Any], *, mean: bool) -> Any:
