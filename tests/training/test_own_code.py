@@ -98,8 +98,17 @@ MARKED = {
         "for i in range(n):\n    for j in range(n):\n        if i > j:\n            bias[i, j] = abs(i - j)  # here",
         "for i in range(len(y)):\n    counts[y[i]] += 1  # here",
     ],
+    "losses row by row": [
+        "for x, y in loader:\n    for i in range(len(y)):\n        loss += F.mse_loss(out[i:i + 1], y[i:i + 1])  # here",
+        "for x, y in loader:\n    for i in range(y.size(0)):\n        loss = loss + w[y[i]] * criterion(out[i], y[i])  # here",
+        forward("out, y", "for i in range(out.shape[0]):", "    parts.append(bce_loss(out[i], y[i]))  # here"),
+    ],
 }
 PLAIN = [
+    "for x, ys in loader:\n    for i in range(len(heads)):\n        loss += criterion(out[i], ys[i])  # here",
+    "for x, y in loader:\n    for i in range(len(y)):\n        loss += criterion(out, y[i])  # here",
+    "for x, y in loader:\n    for i in range(len(y)):\n        loss = loss + criterion(out[i], y[i]) * loss  # here",
+    "for x, y in loader:\n    for i in range(len(y)):\n        loss += criterion(decode(out[i]), y[i])  # here",
     "for i in range(1, n):\n    total[i] = total[i - 1] + x[i]  # here",
     "for t in range(x.shape[1]):\n    out[:, t] = cell(x[:, t])  # here",
     "for t in range(x.shape[1]):\n    out[:, t] = self.cell(x[:, t])  # here",

@@ -11,13 +11,14 @@ from ddpdoctor.check import Tree, calls_at, last_name, resolve, tree_of
 
 from .._files import READERS, READS_OPENED, READS_PATH, opens_to_read
 from ._filled import fills
+from ._row_losses import computes_rows
 from ._samples import goes_through_samples
 
 ASLEEP, WRITTEN, HOOK, EVALUATED, READ = "asleep", "file written", "hook", "evaluated", "file read"
 CONVERTED = "converted"
 CONVERTS = {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "numpy.array", "numpy.asarray"}
 PARAMETERS, NUMBERS, SAMPLES = "parameters one by one", "numbers one by one", "samples one by one"
-FILLED = "filled piece by piece"
+FILLED, ROWS = "filled piece by piece", "losses row by row"
 WRITES = {"flush", "savefig", "to_csv", "imwrite", "imsave", "save_image"}
 INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
 SUMMARIES = {"add_histogram", "add_image", "add_images", "add_figure"}
@@ -152,7 +153,9 @@ def _loop_kind(tree: Tree, node: ast.stmt | ast.expr, loop: Loop) -> str:
         return SAMPLES
     if IN_PYTHON.search(through) or _reads_each(loop, text):
         return NUMBERS
-    return FILLED if isinstance(loop, ast.For) and fills(loop) else ""
+    if isinstance(loop, ast.For):
+        return FILLED if fills(loop) else ROWS if computes_rows(tree, loop) else ""
+    return ""
 
 
 def _reads_each(loop: Loop, text: str) -> bool:

@@ -64,10 +64,10 @@ def _is_plain(statement: ast.stmt) -> bool:
     names = getattr(statement, "targets", [])
     if any(not isinstance(each, ast.Subscript | ast.Name | ast.Tuple) for each in names):
         return False
-    return all(_is_known(each) for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return all(is_known(each) for each in ast.walk(statement) if isinstance(each, ast.Call))
 
 
-def _is_known(call: ast.Call) -> bool:
+def is_known(call: ast.Call) -> bool:
     """Whether a call is one of Python's own, of torch's or numpy's, or a method of a tensor."""
     if isinstance(call.func, ast.Name):
         return hasattr(builtins, call.func.id)

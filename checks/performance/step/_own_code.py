@@ -15,6 +15,7 @@ from ._at_line import (
     NUMBERS,
     PARAMETERS,
     READ,
+    ROWS,
     SAMPLES,
     WRITTEN,
     calls_a_function,
@@ -30,7 +31,7 @@ OPEN = ("", "module called", "forward", "backward", "logging", "collective")
 PAST, BATCH, AGAIN, ANEW = "all of the past", "the batch alone", "forward again", "made anew"
 ORDERED = "order drawn up"
 CALLS_MODEL = {"forward", "module called"}
-LOOPS = {NUMBERS, PARAMETERS, FILLED}
+LOOPS = {NUMBERS, PARAMETERS, FILLED, ROWS}
 BEGUN = "loader begun"
 NOT_A_WORKERS = {ASLEEP, WRITTEN, READ, HOOK}
 Group = tuple[str, str, int]

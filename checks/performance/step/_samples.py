@@ -19,7 +19,7 @@ def goes_through_samples(tree: Tree, loop: ast.For) -> bool:
     match through:
         case ast.Call(func=ast.Name(id="range"), args=[length]):
             counted = loop.target
-            names = _measured(tree, length)
+            names = measured(tree, length)
         case ast.Call(func=ast.Name(id=name), args=args) if name in PAIRED:
             names = {each.id for each in args if isinstance(each, ast.Name)}
         case ast.Name(id=name):
@@ -40,7 +40,7 @@ def _arguments(tree: Tree, loop: ast.For) -> set[str]:
     return found - {"self"}
 
 
-def _measured(tree: Tree, length: ast.expr) -> set[str]:
+def measured(tree: Tree, length: ast.expr) -> set[str]:
     """Return whose first dimension a number is: ``x.shape[0]``, ``len(x)``, or a name that was bound to it."""
     text = ast.unparse(length)
     if isinstance(length, ast.Name):

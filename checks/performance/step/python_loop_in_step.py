@@ -14,8 +14,8 @@ too small for it.
 loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
 and several of a kind that do so together, each with 3 % or more. The source says what they go through: parameters,
 buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.tolist()`); the first dimension of
-what a `forward` is given, of 8 samples or more, where no pass needs the one before; or parts of what the loop does
-nothing but fill, by a counter, without reading it. Where the rank waits for a core,
+what a `forward` is given, of 8 samples or more, where no pass needs the one before; the rows of a batch, each with a
+loss of its own; or parts of what the loop does nothing but fill, by a counter, without reading it. Where the rank waits for a core,
 that wait is left out, and a loop that communicates counts as on the rank that it takes least. A loop that reads a
 tensor in each pass is [DDP906](blocking_calls_in_step.md).
 
@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from ._at_line import FILLED, NUMBERS, PARAMETERS, SAMPLES, loop_text
+from ._at_line import FILLED, NUMBERS, PARAMETERS, ROWS, SAMPLES, loop_text
 from ._rows import SHOWN, most, rows_of, taken
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ SAID = {
     NUMBERS: "goes through numbers one by one",
     SAMPLES: "gives layers the samples of a batch one by one",
     FILLED: "fills a tensor piece by piece",
+    ROWS: "computes the loss of each row by itself",
 }
 ALL_SAID = {
     PARAMETERS: "go through parameters one by one",
     NUMBERS: "go through numbers one by one",
     SAMPLES: "give layers the samples of a batch one by one",
     FILLED: "fill tensors piece by piece",
+    ROWS: "compute the loss of each row by itself",
 }
 COMMUNICATES = re.compile(r"\b(?:all_reduce|reduce|broadcast|all_gather|gather|barrier)\w*\(")
 AVERAGE = re.compile(r"ema|avg|average|shadow|teacher|target|momentum|lerp_|decay", re.IGNORECASE)
@@ -144,6 +146,11 @@ def _fix(kind: str, text: str) -> str:  # noqa: PLR0911 - one a kind
         return (
             "make it at once: torch.arange(n) < lengths[:, None] for a mask by length, torch.tril for a causal one, "
             "torch.nn.utils.rnn.pad_sequence for rows, scatter_ or index_put_ for the rest"
+        )
+    if kind == ROWS:
+        return (
+            "give the loss the whole batch: with reduction='none' it returns one number for each row, to be weighed "
+            "and averaged at once; the backward is shorter as well"
         )
     if kind == NUMBERS:
         return "compute on whole tensors ((predictions == labels).sum(), torch.bincount), or once in many steps"
