@@ -99,8 +99,8 @@ MARKED = {
         "for i in range(len(y)):\n    counts[y[i]] += 1  # here",
     ],
     "losses row by row": [
-        "for x, y in loader:\n    for i in range(len(y)):\n        loss += F.mse_loss(out[i:i + 1], y[i:i + 1])  # here",
-        "for x, y in loader:\n    for i in range(y.size(0)):\n        loss = loss + w[y[i]] * criterion(out[i], y[i])  # here",
+        "for x, y in data:\n    for i in range(len(y)):\n        loss += F.mse_loss(out[i:i + 1], y[i:i + 1])  # here",
+        "for x, y in data:\n    for i in range(y.size(0)):\n        loss = loss + criterion(out[i], y[i])  # here",
         forward("out, y", "for i in range(out.shape[0]):", "    parts.append(bce_loss(out[i], y[i]))  # here"),
     ],
 }
