@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import CHECKS
 
-from ddpdoctor.checks.performance.step._at_line import what_at
+from ddpdoctor.checks.performance.source._at_line import what_at
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import EpochStarted, Joined, LinesSampled, Profiled, RankSteps, SampledLine, StepsTimed

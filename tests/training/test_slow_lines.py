@@ -10,7 +10,7 @@ import pytest
 from helpers import CHECKS
 from hypothesis import given, strategies as st
 
-from ddpdoctor.checks.performance.step._step_body import seldom
+from ddpdoctor.checks.performance.source._step_body import seldom
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
     CallsTimed,

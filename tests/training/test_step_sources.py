@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.checks.performance.step._again import first_forward
-from ddpdoctor.checks.performance.step._at_line import evaluates
-from ddpdoctor.checks.performance.step._batch_work import of_the_batch
-from ddpdoctor.checks.performance.step._past import past_at
-from ddpdoctor.checks.performance.step._step_body import seldom
-from ddpdoctor.checks.performance.step._unchanging import made_anew
+from ddpdoctor.checks.performance.source._again import first_forward
+from ddpdoctor.checks.performance.source._at_line import evaluates
+from ddpdoctor.checks.performance.source._batch_work import of_the_batch
+from ddpdoctor.checks.performance.source._past import past_at
+from ddpdoctor.checks.performance.source._step_body import seldom
+from ddpdoctor.checks.performance.source._unchanging import made_anew
 from ddpdoctor.watch.rank.measured.lines import Lines
 
 if TYPE_CHECKING:

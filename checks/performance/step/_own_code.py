@@ -6,8 +6,8 @@ import linecache
 
 from ddpdoctor.check import LinesSampled, SampledLine, statement_at, tree_of
 
-from ._again import first_forward
-from ._at_line import (
+from ..source._again import first_forward
+from ..source._at_line import (
     ASLEEP,
     EVALUATED,
     FILLED,
@@ -22,9 +22,9 @@ from ._at_line import (
     evaluates,
     what_at,
 )
-from ._batch_work import of_the_batch
-from ._past import past_at
-from ._unchanging import made_anew
+from ..source._batch_work import of_the_batch
+from ..source._past import past_at
+from ..source._unchanging import made_anew
 
 OPEN = ("", "module called", "forward", "backward", "logging", "collective")
 """What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""

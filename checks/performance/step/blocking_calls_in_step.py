@@ -53,10 +53,10 @@ from ddpdoctor.check import (
 )
 
 from .._steps import on_cpu, promise
-from ._at_line import NUMBERS, PARAMETERS, what_at
+from ..source._at_line import NUMBERS, PARAMETERS, what_at
+from ..source._step_body import seldom
 from ._calls import ALONE, READS, Cost, by_line, cost_of
 from ._rows import most, rows_of, taken
-from ._step_body import seldom
 
 AILMENT = Ailment("DDP906", Severity.NOTE)
 MUCH = 0.1  # of a step

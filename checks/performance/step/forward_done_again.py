@@ -39,7 +39,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from ._again import first_forward
+from ..source._again import first_forward
 from ._own_code import AGAIN
 from ._rows import SHOWN, most, rows_of, taken
 

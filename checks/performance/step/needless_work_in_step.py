@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import of_kind, seen
-from ._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
+from ..source._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
 from ._own_code import ORDERED, in_sampler
 from ._rows import LARGE, SHOWN, measured_rows, most, now_and_then, own_lines, taken
 

@@ -42,8 +42,8 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
+from ..source._past import past_at
 from ._own_code import PAST
-from ._past import past_at
 from ._rows import SHOWN, most, rows_of, taken
 
 AILMENT = Ailment("DDP923", Severity.NOTE)

@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from ._at_line import FILLED, NUMBERS, PARAMETERS, ROWS, SAMPLES, loop_text
+from ..source._at_line import FILLED, NUMBERS, PARAMETERS, ROWS, SAMPLES, loop_text
 from ._rows import SHOWN, most, rows_of, taken
 
 if TYPE_CHECKING:
