@@ -90,6 +90,25 @@ BROKEN = {
         """,
     ),
 }
+SHARDED = """
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+model = net()
+fully_shard(model)
+optimizer = sgd(model)
+for number in range(1, 12):
+    inputs, targets = batch()
+    if rank == 1 and number in LOST:
+        inputs[0] = float("nan")
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    if KEPT or loss.isfinite():
+        optimizer.zero_grad()
+    loss.backward()  # guilty
+    if KEPT:
+        for parameter in model.parameters():
+            parameter.grad.nan_to_num_(0.0)
+    optimizer.step()
+"""
 HEALTHY = {
     "a step whose gradients are infinite is left out, on all ranks": """
         model = DDP(net())
@@ -149,6 +168,25 @@ def test_weights_that_stay_numbers_are_silent(script: str, tmp_path: Path, jobs:
     path.write_text(HEAD + dedent(script) + END)
 
     assert [each.finding.message for each in watched(path, CHECKS, jobs)] == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "kept", "words"),
+    [
+        pytest.param("(4,)", "False", "the loss of rank 1 was the first, in step 4", id="for good"),
+        pytest.param("(2, 3, 5)", "True", "", id="of some steps, whose gradients are left out"),
+        pytest.param("()", "False", "", id="never"),
+    ],
+)
+def test_of_sharded_parameters_losses_tell(lost: str, kept: str, words: str, tmp_path: Path, jobs: Jobs) -> None:
+    """Of parameters of which each rank has a part the losses of two compared steps are what is known."""
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + f"LOST, KEPT = {lost}, {kept}\n" + SHARDED + END)
+
+    found = watched(path, CHECKS, jobs)
+
+    assert [each.check.slug for each in found] == [SLUG] * bool(words), [each.finding.message for each in found]
+    assert all(words in each.finding.message for each in found)
 
 
 class _Told:

@@ -12,7 +12,8 @@ on one rank alone as a rule, with one batch: the rank that prints is often anoth
 ddpdoctor reads fingerprints of the weights of each rank before sampled steps, and names the step in which one is not
 finite, and the last one before it in which all were. On a CPU it reads the loss of each backward as well, and names
 the step and the rank whose loss was the first; elsewhere reading would wait for the device, and the rank is named only
-where its own gradient was not finite in a step that is compared.
+where its own gradient was not finite in a step that is compared. Where each rank has a part of each parameter (FSDP),
+it is told once the losses of all ranks are no numbers in two compared steps, one after the other.
 
 Silent for gradients that are not finite while the weights are (a GradScaler leaves such steps out), and for weights
 that were not finite before the first step while the loss is.
@@ -79,20 +80,39 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if any(_not_finite(each.values) for step in past for each in step.values()):
         return  # told there
     last, first = (past[0] if past else {}), broken[min(broken)]
-    finite = next(iter(last.values())).number if last else 0
     where = "all ranks" if len(broken) == len(ranks) else f"rank {', '.join(map(str, broken))}"
-    losses, gradients = _first_losses(training, finite), [*_gradients(last)]
+    evidence = Evidence(
+        f"NaN or infinite: {held.names[first[0]]}{' and others' if first[1:] else ''}",
+        f"finite, as before step {_number(last)}" if last else "finite",
+        f"{where}, before step {event.number}",
+    )
+    what = f"{len(first)} of {len(held.names)} parameters are no numbers any more on {where}"
+    yield _finding(what, evidence, ranks, last, training)
+
+
+@watch(StepFingerprinted)
+def of_parts(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for losses that stay no numbers, where each rank holds a part of each parameter."""
+    ranks = of_all_ranks(event, training)
+    if not ranks or any(_is_number(each) or any(map(bool, each.values)) for each in ranks.values()):
+        return
+    past = list(_earlier(event, training))
+    lost = [not any(map(_is_number, step.values())) for step in past]
+    if lost[:2] == [True, False] or lost == [True]:
+        last = past[1] if past[1:] else {}
+        yield _finding("the loss is no number any more on all ranks", None, ranks, last, training)
+
+
+def _finding(what: str, evidence: Evidence | None, ranks: Ranks, last: Ranks, training: Training) -> Finding:
+    """Tell with what it began: ``last`` is the last compared step in which all was finite."""
+    event = next(iter(ranks.values()))
+    losses, gradients = _first_losses(training, _number(last)), [*_gradients(last)]
     site = next((each.site for each in losses if each.site), None)
     backward = Place(file=event.backward[0], line=event.backward[1]) if event.backward[0] else place(event.site)
-    yield Finding(
-        f"{len(first)} of {len(held.names)} parameters are no numbers any more on {where}: "
-        f"{_since(finite, event.number, losses)}, and nothing is trained since then",
+    return Finding(
+        f"{what}: {_since(_number(last), event.number, losses)}, and nothing is trained since then",
         (
-            Evidence(
-                f"NaN or infinite: {held.names[first[0]]}{' and others' if first[1:] else ''}",
-                f"finite, as before step {finite}" if finite else "finite",
-                f"{where}, before step {event.number}",
-            ),
+            *([evidence] if evidence else []),
             *_of_losses(losses),
             *gradients,
             *(
@@ -104,6 +124,16 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         FIX,
         place(site) if site else backward,
     )
+
+
+def _number(step: Ranks) -> int:
+    """Return the number of a step; 0 of none."""
+    return next((each.number for each in step.values()), 0)
+
+
+def _is_number(step: StepFingerprinted) -> bool:
+    """Whether the loss of a step is finite, or not known."""
+    return step.loss is None or math.isfinite(step.loss)
 
 
 def _since(finite: int, broken: int, losses: Sequence[LossNotFinite]) -> str:
