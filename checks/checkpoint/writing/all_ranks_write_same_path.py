@@ -48,6 +48,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
+from ._files_written import is_caught, is_named, written
 from ._shared_path import depends_on_rank, diff_guarded, is_made_by_another, is_reached
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         if depends_on_rank(script, path) or is_made_by_another(script, path) or _is_made_by_some(script, call, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
-        if asked and not _is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
+        if asked and not is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
                 (script.seen(call, right), script.seen(asked[0].test)),
@@ -176,9 +177,9 @@ def removals_in_source(script: Script) -> Iterator[Finding]:
         return
     for call in script.calls(*REMOVERS):
         path = given(call, 0, "path")
-        if path is None or is_open(call) or depends_on_rank(script, path) or _is_caught(script, call):
+        if path is None or is_open(call) or depends_on_rank(script, path) or is_caught(script, call):
             continue
-        if keyword(call, "ignore_errors") is not None or not _is_named(script, path):
+        if keyword(call, "ignore_errors") is not None or not is_named(script, path):
             continue
         if is_reached(script, call, joins=script.runs_in_ranks):
             name = script.code(call.func).rpartition(".")[2]
@@ -200,19 +201,8 @@ def files_in_source(script: Script) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
     if script.frameworks:
         return
-    of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
-    for call in (*script.calls(*WRITERS), *of_objects):
-        path = given(call, 0, "file")
-        mode = given(call, 1, "mode")
-        if script.code(call.func) == "open" and (
-            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
-        ):
-            continue
-        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
-            continue
-        if _writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call):
-            continue
-        if _is_named(script, path) and is_reached(script, call, joins=script.joins):
+    for call, path in written(script):
+        if is_named(script, path) and is_reached(script, call, joins=script.joins):
             code = script.code(path)
             yield Finding(
                 f"every rank writes {code}: what is left is of the last one, or of several",
@@ -223,77 +213,7 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-def _follows_result_of_some(script: Script, call: ast.Call) -> bool:
-    """Whether a function has returned before what only some ranks fill: the others can have failed at its result."""
-    for node in script.nodes(ast.Assign):
-        if script.function(node) is not script.function(call) or node.lineno > call.lineno:
-            continue
-        made = script.called(node.value) if isinstance(node.value, ast.Call) else None
-        if made is not None and any(_is_filled_by_some(script, each) for each in script.returned(node.value)):  # type: ignore[arg-type]
-            return True
-    return False
-
-
-def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
-    """Whether a returned variable gets something, or has a method called, behind a test that can depend on the rank."""
-    if not isinstance(value, ast.Name):
-        return False
-    same = [each for each in script.nodes(ast.Name) if each.id == value.id]
-    for node in (each for each in same if script.function(each) is script.function(value)):
-        is_receiver = isinstance(script.tree.parents.get(node), ast.Attribute)
-        if (isinstance(node.ctx, ast.Store) or is_receiver) and any(
-            each.is_rankish(script.tree) for each in script.guards(node)
-        ):
-            return True
-    return False
-
-
-OPTIONS = re.compile(
-    r"dumps?\((?:(?:vars|asdict)\()?(?:\w+\.)?_?"
-    r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
-)
-"""What writes the options of a run, which are the same on all ranks, and are read by people."""
-
-
-def _empties(script: Script, call: ast.Call) -> bool:
-    """Whether a file is only made empty: ``with open(path, "w"): pass`` leaves the same on all ranks."""
-    statement = script.tree.statement(call)
-    return isinstance(statement, ast.With) and all(isinstance(each, ast.Pass) for each in statement.body)
-
-
-def _writes_options(script: Script, call: ast.Call) -> bool:
-    """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
-    statement = script.tree.statement(call)
-    return statement is not None and OPTIONS.search(ast.unparse(statement)) is not None
-
-
-WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
-
-
-METHODS = {"savefig", "to_csv"}
-"""Methods of figures and data frames that write a file."""
-
-
-def _is_method(script: Script, call: ast.Call) -> bool:
-    """Whether a call writes a figure or a data frame; one that adds to a file leaves what others wrote."""
-    function = call.func
-    is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
-    return is_one and script.resolve(function) not in WRITERS
-
-
-def _is_named(script: Script, path: ast.expr) -> bool:
-    """Whether a literal is part of a path, here or in the variable that holds it: a path, and no object like a file."""
-    held = script.held(path) if isinstance(path, ast.Name) else path
-    return held is not None and any(
-        isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
-    )
-
-
 def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:
     return any(word in script.code(test) for word in ("exists", "isdir", "is_dir")) and script.code(
         path
     ) in script.code(test)
-
-
-def _is_caught(script: Script, call: ast.Call) -> bool:
-    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(call))

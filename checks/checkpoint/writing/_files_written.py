@@ -1,0 +1,100 @@
+"""Which lines of a script write a file anew, as each rank comes to them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import given, keyword
+
+from ._shared_path import depends_on_rank
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+METHODS = {"savefig", "to_csv"}
+"""Methods of figures and data frames that write a file."""
+OPTIONS = re.compile(
+    r"dumps?\((?:(?:vars|asdict)\()?(?:\w+\.)?_?"
+    r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
+)
+"""What writes the options of a run, which are the same on all ranks, and are read by people."""
+
+
+def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls that write a file anew, with its path, which is the same on all ranks, whether it fails or not.
+
+    Left out is what is written of the options of a run, or only made empty, and what follows a result of some ranks.
+    """
+    of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
+    for call in (*script.calls(*WRITERS), *of_objects):
+        path = given(call, 0, "file")
+        mode = given(call, 1, "mode")
+        if script.code(call.func) == "open" and (
+            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
+        ):
+            continue
+        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
+            continue
+        if not (_writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call)):
+            yield call, path
+
+
+def _follows_result_of_some(script: Script, call: ast.Call) -> bool:
+    """Whether a function has returned before what only some ranks fill: the others can have failed at its result."""
+    for node in script.nodes(ast.Assign):
+        if script.function(node) is not script.function(call) or node.lineno > call.lineno:
+            continue
+        made = script.called(node.value) if isinstance(node.value, ast.Call) else None
+        if made is not None and any(_is_filled_by_some(script, each) for each in script.returned(node.value)):  # type: ignore[arg-type]
+            return True
+    return False
+
+
+def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
+    """Whether a returned variable gets something, or has a method called, behind a test that can depend on the rank."""
+    if not isinstance(value, ast.Name):
+        return False
+    same = [each for each in script.nodes(ast.Name) if each.id == value.id]
+    for node in (each for each in same if script.function(each) is script.function(value)):
+        is_receiver = isinstance(script.tree.parents.get(node), ast.Attribute)
+        if (isinstance(node.ctx, ast.Store) or is_receiver) and any(
+            each.is_rankish(script.tree) for each in script.guards(node)
+        ):
+            return True
+    return False
+
+
+def _empties(script: Script, call: ast.Call) -> bool:
+    """Whether a file is only made empty: ``with open(path, "w"): pass`` leaves the same on all ranks."""
+    statement = script.tree.statement(call)
+    return isinstance(statement, ast.With) and all(isinstance(each, ast.Pass) for each in statement.body)
+
+
+def _writes_options(script: Script, call: ast.Call) -> bool:
+    """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
+    statement = script.tree.statement(call)
+    return statement is not None and OPTIONS.search(ast.unparse(statement)) is not None
+
+
+def _is_method(script: Script, call: ast.Call) -> bool:
+    """Whether a call writes a figure or a data frame; one that adds to a file leaves what others wrote."""
+    function = call.func
+    is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
+    return is_one and script.resolve(function) not in WRITERS
+
+
+def is_named(script: Script, path: ast.expr) -> bool:
+    """Whether a literal is part of a path, here or in the variable that holds it: a path, and no object like a file."""
+    held = script.held(path) if isinstance(path, ast.Name) else path
+    return held is not None and any(
+        isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
+    )
+
+
+def is_caught(script: Script, call: ast.Call) -> bool:
+    """Whether a call stands in a try that has handlers."""
+    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(call))
