@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import LossNotFinite
-from ddpdoctor.watch.rank.compiled import is_traced
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -21,15 +20,22 @@ class Losses:
 
     recorder: Process
     is_over: bool = False
+    torch: Any = None
+    """The package, once there is a loss: an import statement costs what all of the look does."""
 
     def look(self, loss: Any) -> None:
-        """Look at one loss, and take note of it where it is not finite; a microsecond of a backward."""
-        import torch
-
+        """Look at one loss, and take note of it where it is not finite; some microseconds of a backward."""
+        torch = self.torch or self._imported()
         if type(loss) is not torch.Tensor or not loss.is_cpu or loss.numel() != 1:
             return
-        if is_traced() or math.isfinite(value := loss.item()):
+        if torch._C._len_torch_dispatch_stack() or math.isfinite(value := loss.item()):  # noqa: SLF001 - a mode of the user's counts what is called
             return
         self.is_over = True
         steps = self.recorder.writer.counters[event_log.STEPS]
         self.recorder.emit(LossNotFinite, value=str(value), steps=steps, site=user_site())
+
+    def _imported(self) -> Any:
+        import torch
+
+        self.torch = torch
+        return torch
