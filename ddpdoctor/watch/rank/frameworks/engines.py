@@ -72,7 +72,9 @@ class Engines:
     @property
     def are_asked(self) -> bool:
         """Whether an engine of this process has made its first steps, and no backward."""
-        return any(0 < each.steps <= FIRST and not each.backwards for each in self.accounts.values())
+        return bool(self.accounts) and any(
+            0 < each.steps <= FIRST and not each.backwards for each in self.accounts.values()
+        )
 
     def bypassed(self) -> int:
         """Return the steps of accumulation of an engine that steps, and whose backward is never called; 0 without."""
