@@ -48,7 +48,7 @@ LONGEST = 200  # characters of what is said, in the finding's own line
     r"|only (?:supported|supports?|works?|possible|compatible|available) (?:with|when|if|for|on)\b"
     r"|configured in the [\w ]{1,30}config, but no|requires? (?:that |the |setting )?[`'-]"
     r"|[Yy]ou (?:need to|must|should|have to) (?:set|specify|pass|provide|enable|disable)"
-    r"|[Pp]lease (?:set|specify|pass|provide|configure|enable|disable)\b"
+    r"|[Pp]lease (?:set|specify|pass|provide|configure|enable|disable)\b(?! via\b)"
     r"|must be (?:set|specified|provided|passed|one of|divisible|a multiple)|should be one of)[^\n]{0,400})",
     plain=True,
 )
