@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.logs.next_steps import met_by, next_step, raised_in
 from ddpdoctor.logs.read.clock import YEAR
+from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
@@ -110,7 +110,7 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
         yield from labelled("by", by, style)
     step = next_step(unknown)
     yield from labelled("next", step.summary, style)
-    yield f"{INDENT}{step.command}"
+    yield f"{INDENT}{printable(step.command)}"
 
 
 def counted(named: Named) -> str:
