@@ -113,8 +113,7 @@ SHAPES = (
     r"|Given groups=\d+, weight of size \[[\d, ]{1,60}\], expected input\[[\d, ]{1,60}\] to have \d+ channels"
     r"|The expanded size of the tensor \(\d+\) must match the existing size \(\d+\)[^\n]{0,160}"
     r"|Calculated padded input size per channel: [^\n]{1,120})"
-    r"|ValueError: (?:Expected input batch_size \(\d+\) to match target batch_size \(\d+\)"
-    r"|Target size \(torch\.Size\([^\n]{1,60}?\)\) must be the same as input size \(torch\.Size\([^\n]{1,60}?\)\))"
+    r"|ValueError: Target size \(torch\.Size\([^\n]{1,60}?\) must be the same as input size [^\n]{1,60}"
     r"|(?P<index>IndexError: index out of range in self)"
     r"|RuntimeError: (?P<flash>FlashAttention only supports? fp16 and bf16 data type)"
 )
