@@ -36,6 +36,7 @@ CRASHED = (
 SIGNALLED = r"DataLoader worker \(pid \d+\) is killed by signal|Unexpected [\w -]+ encountered in worker"
 LOST = (
     r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+    r"|MultiThreadedAugmenter\.abort_event was set|One or more background workers are no longer alive"
     r"|(?P<pin>Pin memory thread exited unexpectedly)|what\(\):\s+could not unlink the shared memory file /torch_\w+"
 )
 FAILED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|KeyboardInterrupt|oom[-_]kill|Killed process"

@@ -29,7 +29,7 @@ TORCHRUN = Launcher(
 LAUNCHERS = (
     Launcher(
         "Ray Train",
-        re.compile(r"\bray[/\\](?:train|tune|_private)[/\\]|\bRayTrainWorker\b|\bray\.exceptions\."),
+        re.compile(r"\bray[/\\](?:train|tune|_private|dashboard)[/\\]|\bRayTrainWorker\b|\bray\.exceptions\."),
         "TorchTrainer(..., scaling_config=ScalingConfig(num_workers=1))",
         "ddpdoctor run -- python SCRIPT ...",
     ),

@@ -48,6 +48,7 @@ def unknown(code: str, error: str, below: str = "") -> Unknown:
         ("x = torch.cat((one, other))", "ValueError: all shapes must agree", "getattr(one, 'shape', None)"),
         ("image = read(path)", "PIL.UnidentifiedImageError: cannot identify image file <_io.BytesIO>", "{path!r}"),
         ("post(url)", "requests.exceptions.ConnectionError: http://node1:8000 refused", "http://node1:8000"),
+        ("data = file.read()", "OSError: [Errno 5] Input/output error", "dmesg"),
         ("post(url)", "aiohttp.ServerDisconnectedError: Server disconnected", "ss -tnp"),
     ],
 )
@@ -91,3 +92,50 @@ def test_the_command_shows_no_escape_sequence_of_the_log() -> None:
 
     assert "\x07" not in text
     assert "\x1b" not in text
+
+
+CHAINED = """\
+Traceback (most recent call last):
+  File "/v/lib/python3.11/site-packages/datasets/json.py", line 160, in read
+    table = read_json()
+pyarrow.lib.ArrowInvalid: JSON parse error in row 17
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/w/train.py", line 40, in <module>
+    data = load_dataset("json")
+  File "/v/lib/python3.11/site-packages/datasets/builder.py", line 1855, in prepare
+    raise GenerationError("it failed") from error
+datasets.GenerationError: it failed
+"""
+
+
+def test_what_an_error_was_raised_from_is_told() -> None:
+    """The last one of a chain often says least; what to look at goes by the first."""
+    from ddpdoctor.report.answer.text import answer_text
+
+    text = answer_text(answered(CHAINED))
+
+    assert "because   pyarrow.lib.ArrowInvalid: JSON parse error in row 17" in text
+    assert "{path!r}" in text
+    assert "because" not in answer_text(answered(RAISED.format(code="f()", error="OddError: x", below="")))
+
+
+def test_an_error_that_points_to_another_gives_way_to_it() -> None:
+    """Also where what comes later leaves several causes."""
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/v/lib/python3.11/site-packages/ray/_private/manager.py", line 606, in method\n'
+        "RuntimeError: The actor with name W failed to import on the worker. This may be because:\n"
+        "\n"
+        "Traceback (most recent call last):\n"
+        '  File "/w/workers.py", line 87, in <module>\n'
+        "    import somebodys_package\n"
+        "ModuleNotFoundError: No module named 'somebodys_package'\n"
+    )
+    cause = answered(log).cause
+
+    assert cause is not None
+    assert cause.check.slug == "import-fails"
+    assert answered("\n".join(log.splitlines()[:3]) + "\n").unknown is not None

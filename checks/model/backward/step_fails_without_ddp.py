@@ -114,6 +114,7 @@ SHAPES = (
     r"|The expanded size of the tensor \(\d+\) must match the existing size \(\d+\)[^\n]{0,160}"
     r"|Calculated padded input size per channel: [^\n]{1,120})"
     r"|ValueError: Target size \(torch\.Size\([^\n]{1,60}?\) must be the same as input size [^\n]{1,60}"
+    r"|AssertionError: FP8 execution requires [^\n]{1,120}? but got tensor with dims=\[[\d, ]{1,60}\]"
     r"|(?P<index>IndexError: index out of range in self)"
     r"|RuntimeError: (?P<flash>FlashAttention only supports? fp16 and bf16 data type)"
 )

@@ -26,20 +26,38 @@ NETWORK = frozenset({
     "NewConnectionError", "ReadTimeout", "RemoteDisconnected", "RpcError", "SSLError", "ServerDisconnectedError",
     "Timeout",
 })  # fmt: skip
+ERRNO = re.compile(r"\[Errno (\d+)\]")
+OF_SYSTEM = {
+    "5": Fix(
+        "the disk, or the server of the network file system, failed to read or write: look at the host's own log",
+        "sudo dmesg -T | tail -n 40 | grep -iE 'i/o error|lustre|nfs|xfs|ext4'; df -h",
+    ),
+    "11": Fix("the system refused for now: processes, threads or locks are used up", "ulimit -u; ps -eLf | wc -l"),
+    "36": Fix("a name is longer than the file system takes: it is made of the settings, perhaps", "getconf NAME_MAX ."),
+    "107": Fix("the mount of that folder is gone on this host", "mount | grep -iE 'fuse|s3|gcs|nfs'; ls PATH"),
+    "121": Fix(
+        "the server of the network file system failed: look at the host's own log", "sudo dmesg -T | tail -n 40"
+    ),
+}
 BROKEN_FILE = frozenset({
     "BadGzipFile", "BadZipFile", "DecompressionBombError", "EOFError", "LibsndfileError", "UnicodeDecodeError",
     "UnidentifiedImageError", "ArrowInvalid", "error",
 })  # fmt: skip
 
 
-def of_family(record: Record, package: str) -> Fix | None:
-    """Return what to look at for an exception of this kind; ``package`` raised it, or the user's own code (empty)."""
-    name = record.error.rpartition(".")[2]
+def of_family(record: Record, package: str, root: str = "") -> Fix | None:
+    """Return what to look at for an exception of this kind; ``package`` raised it, or the user's own code (empty).
+
+    ``root`` is the exception that it was raised from, as printed.
+    """
+    name = (root.partition(":")[0] or record.error).rpartition(".")[2]
     if name in NETWORK:
         return _of_a_server(record)
     for asks in () if package else OWN.get(name, ()):
         if (fix := asks(record)) is not None:
             return fix
+    if (number := ERRNO.search(record.proof().seen)) is not None and number[1] in OF_SYSTEM:
+        return OF_SYSTEM[number[1]]
     if name in BROKEN_FILE:
         return Fix(
             "a file of the data, or of the run, cannot be read as what it is taken for: let the error name it",
@@ -88,8 +106,8 @@ def _of_a_name(record: Record) -> Fix | None:
         return None
     name = found["name"] or found["local"]
     return Fix(
-        f"{name} has no value where that line runs: it is misspelt, not imported, or set in a branch that was not "
-        "taken",
+        f"{name} has no value where that line runs: it is misspelt, not imported, or set in a branch or a "
+        "loop that was left out, as that of a loader without a batch on this rank",
         rf"grep -nE '\b{name}\b' {shell_quote(record.users.file)}",
     )
 

@@ -15,6 +15,7 @@ IN_WORKER = "_worker_loop"
 LATE = re.compile(r"CUDA error|HIP error|device-side assert|an illegal memory access")
 PACKAGED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)[/\\]?(?P<rest>.*)$")
 PARTS_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})
+CHAINED_FROM = "The above exception was the direct cause of the following exception"
 MANY = 8  # ranks that are listed
 
 
@@ -41,6 +42,12 @@ def raised_in(unknown: Unknown) -> str:
     return f"{where}:{frame.line}, {frame.function}"
 
 
+def root_of(unknown: Unknown) -> str:
+    """Return the exception that the last one was raised from, and that one from in turn; empty where it has none."""
+    head, chained, _ = unknown.record.text.partition(CHAINED_FROM)
+    return head.rstrip().rpartition("\n")[2].strip(" |") if chained else ""
+
+
 def next_step(unknown: Unknown) -> Fix:
     """Return what shows more of it than the log, in the words of whoever started the ranks."""
     record = unknown.record
@@ -48,7 +55,7 @@ def next_step(unknown: Unknown) -> Fix:
         return Fix(
             "the line is one of a later call; this names the one that failed", "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
         )
-    if (fix := of_family(record, package_of(unknown))) is not None:
+    if (fix := of_family(record, package_of(unknown), root_of(unknown))) is not None:
         return fix
     if not record.frames:
         return Fix(

@@ -26,7 +26,13 @@ ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
 GATHERED = re.compile(r"(?:^|\.)(?:WorkerGroupError|TrainingFailedError)$")  # what Ray makes of those of the ranks
+LAST = 600  # characters of a traceback in which its message ends
 SAID = 200  # tracebacks in which the launcher is looked for
+# What says itself that another error is the one to read.
+POINTS_ELSEWHERE = re.compile(
+    r"failed to import on the worker\b|[Tt]his is not the actual error"
+    r"|(?i:(?:look|see|check)[^\n]{0,40} (?:above|further up)[^\n]{0,40} (?:error|cause|trace))"
+)
 FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
@@ -62,7 +68,10 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate], *, calm: bool = Fa
         return _before_a_wait(kept, suspects)
     ended = (known and not calm) or any(pair[0] not in known for pair in errors if pair not in records)
     records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
+    records = [pair for pair in records if not _points_elsewhere(pair[1])] or records
     awaited = _awaited(kept, records, suspects)
+    if known and not calm and all(_points_elsewhere(record) for _, record in records):
+        return None
     position, first = _first_in_summary(records) or (awaited or records)[0]
     alike = [record for _, record in records if record.error == first.error]
     if not ended and all(survived(kept, record) for record in alike):
@@ -121,6 +130,10 @@ def _first_in_summary(records: Sequence[Placed]) -> Placed | None:
         return None
     told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
     return min(told, key=lambda pair: pair[1].time or 0)
+
+
+def _points_elsewhere(record: Record) -> bool:
+    return POINTS_ELSEWHERE.search(record.text[-LAST:]) is not None
 
 
 def _told(kept: MatchedLog, first: Record, alike: Sequence[Record]) -> Unknown:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.logs.read.clock import YEAR
-from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in
+from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in, root_of
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
@@ -98,6 +98,8 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
     proof = unknown.record.proof()
     yield from style.wrap(printable(proof.seen), MARGIN * 2 if margin else MARGIN, margin)
     yield from labelled("seen", proof.source, style)
+    if because := root_of(unknown):
+        yield from labelled("because", because, style)
     for frame in unknown.frames[-FRAMES:]:
         yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)
     if unknown.record.code:
