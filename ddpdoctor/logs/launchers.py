@@ -12,54 +12,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """One launcher: its ``name``, what a log has of it, the same training with ``one_rank``, and a ``watched`` one."""
+    """One launcher: its ``name``, and what a log has of it, as a pattern.
+
+    ``one_rank`` starts the same training with one rank, ``watched`` watches it.
+    """
 
     name: str
-    shown: re.Pattern[str]
+    shown: str
     one_rank: str
     watched: str
 
 
 TORCHRUN = Launcher(
     "torchrun",
-    re.compile(r"\btorchrun\b|torch[/\\.]distributed[/\\.](?:run|launch)"),
+    r"\btorchrun\b|torch[/\\.]distributed[/\\.](?:run|launch)",
     "torchrun --nproc_per_node=1 SCRIPT ...",
     "ddpdoctor run -- torchrun ...",
 )
 LAUNCHERS = (
     Launcher(
         "Ray Train",
-        re.compile(r"\bray[/\\](?:train|tune|_private|dashboard)[/\\]|\bRayTrainWorker\b|\bray\.exceptions\."),
+        r"\bray[/\\](?:train|tune|_private|dashboard)[/\\]|\bRayTrainWorker\b|\bray\.exceptions\.",
         "TorchTrainer(..., scaling_config=ScalingConfig(num_workers=1))",
         "ddpdoctor run -- python SCRIPT ...",
     ),
     Launcher(
         "Horovod",
-        re.compile(r"\bhorovodrun\b|\bhorovod[/\\](?:runner|torch)[/\\]"),
+        r"\bhorovodrun\b|\bhorovod[/\\](?:runner|torch)[/\\]",
         "horovodrun -np 1 python SCRIPT ...",
         "ddpdoctor run -- horovodrun ...",
     ),
     Launcher(
         "Lightning",
-        re.compile(r"\b(?:pytorch_lightning|lightning[/\\]pytorch)[/\\](?:trainer|strategies)[/\\]"),
+        r"\b(?:pytorch_lightning|lightning[/\\]pytorch)[/\\](?:trainer|strategies)[/\\]",
         'Trainer(devices=1, num_nodes=1, strategy="auto")',
         "ddpdoctor run -- python SCRIPT ...",
     ),
     Launcher(
         "DeepSpeed",
-        re.compile(r"\bdeepspeed[/\\]launcher[/\\]|\[launch\.py:\d+:\w+\]"),
+        r"\bdeepspeed[/\\]launcher[/\\]|\[launch\.py:\d+:\w+\]",
         "deepspeed --num_gpus=1 SCRIPT ...",
         "ddpdoctor run -- deepspeed ...",
     ),
     Launcher(
         "Accelerate",
-        re.compile(r"\baccelerate[/\\]commands[/\\]|\baccelerate launch\b"),
+        r"\baccelerate[/\\]commands[/\\]|\baccelerate launch\b",
         "accelerate launch --num_processes=1 SCRIPT ...",
         "ddpdoctor run -- accelerate launch ...",
     ),
     Launcher(
         "mp.spawn",
-        re.compile(r"\btorch[/\\]multiprocessing[/\\]spawn\.py|torch\.multiprocessing\.spawn"),
+        r"\btorch[/\\]multiprocessing[/\\]spawn\.py|torch\.multiprocessing\.spawn",
         "mp.spawn(..., nprocs=1)",
         "ddpdoctor run -- python SCRIPT ...",
     ),
@@ -69,4 +72,4 @@ LAUNCHERS = (
 def launcher_of(texts: Iterable[str]) -> Launcher:
     """Return who started the ranks, by what a log says; torchrun where it does not tell."""
     said = "\n".join(texts)
-    return next((each for each in LAUNCHERS if each.shown.search(said)), TORCHRUN)
+    return next((each for each in LAUNCHERS if re.search(each.shown, said)), TORCHRUN)

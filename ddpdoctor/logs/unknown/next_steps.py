@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
-from ddpdoctor.logs.unknown.families import of_family
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Unknown
@@ -50,6 +49,8 @@ def root_of(unknown: Unknown) -> str:
 
 def next_step(unknown: Unknown) -> Fix:
     """Return what shows more of it than the log, in the words of whoever started the ranks."""
+    from ddpdoctor.logs.unknown.families import of_family  # here, since most logs hold no such error
+
     record = unknown.record
     if LATE.search(record.text):
         return Fix(
