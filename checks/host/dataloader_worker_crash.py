@@ -36,6 +36,7 @@ CRASHED = (
 SIGNALLED = r"DataLoader worker \(pid \d+\) is killed by signal|Unexpected [\w -]+ encountered in worker"
 LOST = (
     r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+    r"|MultiThreadedAugmenter\.abort_event was set|One or more background workers are no longer alive"
     r"|(?P<pin>Pin memory thread exited unexpectedly)|what\(\):\s+could not unlink the shared memory file /torch_\w+"
 )
 FAILED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|KeyboardInterrupt|oom[-_]kill|Killed process"
@@ -47,6 +48,10 @@ ENDED = Ambiguity(
     ),
     "sudo dmesg -T | tail -50 | grep -iE 'killed process|segfault|bus error'; df -h /dev/shm",
 )
+LAST_WORDS = (
+    r"LLVM ERROR: [^\n]{1,200}|terminate called after throwing an instance of '[^'\n]{1,200}'"
+    r"|double free or corruption|free\(\): invalid pointer"
+)
 GONE = re.compile(r"^(?:Connection(?:Refused|Reset)|FileNotFound|EOF|BrokenPipe)Error$")
 FIX = Fix(
     "load without workers once: the rank itself then shows the line that crashes",
@@ -54,12 +59,14 @@ FIX = Fix(
 )
 
 
-@log_pattern(CRASHED)
-def by_signal(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Yield the name of the signal."""
+@log_pattern(CRASHED, context=(LAST_WORDS,))
+def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the signal, and what the library said that gave up."""
+    last = log.before(record, LAST_WORDS)
     yield Finding(
-        f"a data loader worker crashed in native code: {(match[1] or match[2]).lower()}",
-        (record.proof(match, "a batch"),),
+        f"a data loader worker crashed in native code: {(match[1] or match[2]).lower()}"
+        + (f", {last[1][0].strip()}" if last else ""),
+        (record.proof(match, "a batch"), *((last[0].proof(last[1]),) if last else ())),
         FIX,
         record.place,
     )

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.logs.launchers import TORCHRUN, Launcher
+
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check, Role
     from ddpdoctor.findings import Finding
@@ -48,6 +50,8 @@ class Unknown:
     """How many lines its source has after the first of it."""
     of_ranks: int = 0
     """How many ranks the log has lines of, or torchrun's summary names."""
+    launcher: Launcher = TORCHRUN
+    """Who started the ranks, as far as the log tells."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:

@@ -25,7 +25,9 @@ ENDED_WELL = re.compile(
     r"(?i:\btraining (?:is |was |has )?(?:complete|completed|finished|done)\b|\bepochs? completed in\b)"
     r"|'train_runtime': |\bexits successfully\b|worker group successfully finished|`Trainer\.fit` stopped: `max_"
 )
-SAYS_AN_ERROR = re.compile(r"[a-z](?:Error|Exception|Timeout)\b|\bout of memory\b|\b(?:Error|ERROR)\b|\b[Ff]ailed\b")
+SAYS_AN_ERROR = re.compile(
+    r"[a-z](?:Error|Exception|Timeout)\b|\bout of memory\b|\b(?:Error|ERROR)\b|\b[Ff]ailed\b|\bDUE TO PREEMPTION\b"
+)
 WARNED = re.compile(r"\bWARN(?:ING)?\b")
 LAUNCHERS = re.compile(r"elastic|torchrun|NCCL|[Rr]aylet|\bNODE\b")
 TESTS_PASSED = re.compile(
@@ -37,7 +39,9 @@ ENDED_BADLY = re.compile(
     r"|failed \(exitcode: |\bChildFailedError\b|exits with return code = [1-9]"
 )
 IN_THREAD = re.compile(r"^(?:Exception in thread|Thread) \S[^\n]*:$")
-RECOVERS = re.compile(r"(?i:\b(?:will retry|retrying|falling back|fallback to|skipping|will try again|trying again)\b)")
+RECOVERS = re.compile(
+    r"(?i:\b(?:will retry|retrying|falling back|fallback to|skipping|will try again|trying again|requeued)\b)"
+)
 QUOTE = re.compile(r"""(?:^|[\s:=(\[{,>])(?P<quote>["'`])""")
 SAMPLE = re.compile(
     r"(?i:\b(?:text|prompt|sample|input|source|target|completion|question|answer|response|instruction|title|body"

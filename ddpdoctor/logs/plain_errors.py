@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddpdoctor.logs.candidates import Candidate
-    from ddpdoctor.logs.strangers import Stranger
+    from ddpdoctor.logs.unknown.strangers import Stranger
 
 
 def plain_and_others(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:

@@ -11,7 +11,7 @@ from ddpdoctor.logs.answer import Answer, Confidence, Named
 from ddpdoctor.logs.candidates import examined, unexamined
 from ddpdoctor.logs.handled_errors import was_caught
 from ddpdoctor.logs.plain_errors import explained, plain_and_others
-from ddpdoctor.logs.strangers import Stranger, ranks_of, stranger
+from ddpdoctor.logs.unknown.strangers import Stranger, ranks_of, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

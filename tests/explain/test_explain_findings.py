@@ -305,3 +305,49 @@ class TestHangs:
         )
 
         assert list(named(frames + said)) == [slug]
+
+
+def test_a_state_of_another_number_of_ranks_is_told_by_the_multiple() -> None:
+    """FSDP's flat shards, padded by less than an element for each rank; not of small sizes."""
+    step = (
+        "Traceback (most recent call last):\n"
+        '  File "/v/lib/python3.10/site-packages/torch/optim/adamw.py", line 270, in _single_tensor_adamw\n'
+        "    exp_avg.mul_(beta1).add_(grad, alpha=1 - beta1)\n"
+        "RuntimeError: The size of tensor a ({}) must match the size of tensor b ({}) at non-singleton dimension 0\n"
+    )
+
+    def causes(one: int, other: int) -> str:
+        cause = answered(step.format(one, other)).cause
+        assert cause is not None
+        assert cause.finding.ambiguity is not None
+        return cause.finding.ambiguity.causes[0]
+
+    assert "4 times fewer ranks" in causes(56124554, 14031139)
+    assert "4 times more ranks" in causes(14031139, 56124554)
+    assert "flat shard" not in causes(512, 64)
+    assert "flat shard" not in causes(56124554, 14031500)
+
+
+def test_a_quota_is_told_from_a_full_disk() -> None:
+    """By the number of the error."""
+    log = "Traceback (most recent call last):\n  File '/w/t.py', line 1, in f\nOSError: [Errno {}] {}\n"
+    quota, full = (
+        answered(log.format(*each)).cause for each in ((122, "Disk quota exceeded"), (28, "No space left on device"))
+    )
+
+    assert quota is not None
+    assert full is not None
+    assert "quota -s" in quota.finding.fix.command
+    assert "quota -s" not in full.finding.fix.command
+
+
+def test_what_a_library_said_before_its_worker_was_aborted_is_quoted() -> None:
+    """The worker's own last words are the only hint at the library."""
+    log = (
+        "LLVM ERROR: pthread_join failed: Invalid argument\n"
+        "[rank4]: RuntimeError: DataLoader worker (pid 69916) is killed by signal: Aborted. \n"
+    )
+    cause = answered(log).cause
+
+    assert cause is not None
+    assert "LLVM ERROR" in cause.finding.message

@@ -75,3 +75,18 @@ def _of_an_optimizer(record: Record, match: re.Match[str]) -> Finding:
         record.place,
         ambiguity=Ambiguity(causes, INSPECT),
     )
+
+
+@log_pattern(r"Required (?P<part>universal_checkpoint_info) state is missing in checkpoint")
+def of_a_universal_one(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """ds_to_universal.py reads what Megatron-DeepSpeed's own trainings save beside the weights."""
+    yield Finding(
+        f"the checkpoint has no {match['part']}, of which a universal one is made: its training did not save it",
+        (record.proof(match, "what Megatron-DeepSpeed saves beside the weights"),),
+        Fix(
+            "let the conversion put it in (newer DeepSpeed), or take the weights alone",
+            command="python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder ... "
+            "--output_folder ...\npython zero_to_fp32.py CHECKPOINT_FOLDER weights   # it stands in that folder",
+        ),
+        record.place,
+    )

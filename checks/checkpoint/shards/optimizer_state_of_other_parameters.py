@@ -32,6 +32,8 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP814", Severity.ERROR)
+SHARD = 1000  # elements of which a multiple is no chance
+MOST_RANKS = 4096
 
 
 @log_pattern(
@@ -60,8 +62,13 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a step in which the state of a parameter and its gradient are of different sizes."""
     if not re.search(r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\.", record.text):
         return
+    few, many = sorted((int(match["one"]), int(match["other"])))
+    times = round(many / few) if few else 0
+    # flat shards are padded by less than an element for each rank
+    is_share = few >= SHARD and 1 < times <= MOST_RANKS and abs(many - few * times) <= times
     yield Finding(
-        f"the optimizer's state and a gradient do not fit: {match['one']} and {match['other']} elements",
+        f"the optimizer's state and a gradient do not fit: {match['one']} and {match['other']} elements"
+        + (f", {times} times as many" if is_share else ""),
         (record.proof(match, "a state of the shape of its parameter"),),
         Fix(
             "wrap or shard the model first, then make the optimizer of the parameters that it has now",
@@ -70,6 +77,7 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         record.place,
         ambiguity=Ambiguity(
             (
+                *_of_shards(times if is_share else 0, is_larger=int(match["one"]) == many),
                 "the state was loaded from a run whose parameters had other shapes, or another order",
                 "the optimizer was made of the parameters before the model was wrapped (FSDP makes flat ones of them)",
                 "FSDP keeps flat parameters, and part of the model is used unsharded: set use_orig_params=True",
@@ -77,3 +85,12 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "ddpdoctor inspect last.pt   # the shapes of the states; without a checkpoint it is the order of the lines",
         ),
     )
+
+
+def _of_shards(times: int, *, is_larger: bool) -> tuple[str, ...]:
+    """Return the cause of a state that is so many times as large, or as small; none where it is no multiple."""
+    ranks = "fewer" if is_larger else "more"
+    said = (
+        f"the state is FSDP's flat shard of a run with {times} times {ranks} ranks: load a full or a sharded state dict"
+    )
+    return (said,) if times else ()

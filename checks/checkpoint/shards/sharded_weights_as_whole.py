@@ -6,7 +6,8 @@ Under FSDP a rank owns a part of every tensor. A file made by `torch.save` of wh
 a flat parameter (`_flat_param`, the parameters of a unit end to end; FSDP1), a ShardedTensor (FSDP1,
 SHARDED_STATE_DICT or LOCAL_STATE_DICT) or a DTensor (FSDP2, `fully_shard`). A plain model cannot load it: missing
 keys, or "aten.copy_.default got mixed torch.Tensor and DTensor". With `strict=False` and flat parameters nothing is
-loaded and nothing is raised. If rank 0 alone saved, the other parts are lost.
+loaded and nothing is raised. If rank 0 alone saved, the other parts are lost. safetensors and save_pretrained refuse
+them at once: "Attempted to access the data pointer on an invalid python storage".
 
 ## How to be sure
 
@@ -28,10 +29,23 @@ Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.chec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is_flat, probe
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Record,
+    Severity,
+    is_flat,
+    log_pattern,
+    probe,
+)
 
 from .._look import few, named, state_dicts
 
@@ -65,3 +79,30 @@ def in_the_file(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Findi
 
 def _kind(state_dict: StateDict) -> str:
     return "flat parameters of FSDP" if any(map(is_flat, state_dict.keys)) else "shards (DTensor or ShardedTensor)"
+
+
+@log_pattern(r"RuntimeError: Attempted to access the data pointer on an invalid python storage")
+def as_it_is_written(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Safetensors asks each tensor for its memory, and one that is made of others has none."""
+    if not re.search(r"safetensors|save_pretrained|storage_ptr|save_file", record.text):
+        return
+    yield Finding(
+        "what is to be written holds tensors without memory of their own: shards, or quantised ones",
+        (record.proof(match, "plain tensors, gathered before they are written"),),
+        Fix("gather the whole weights on all ranks, and hand them to the writer on rank 0", diff=PRETRAINED),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the model is sharded (FSDP2, tensor parallel), and its own state_dict() is written",
+                "its weights are of a tensor subclass, as torchao's quantised ones",
+            ),
+            "grep -rnE 'fully_shard|FSDP\\(|torchao|quantize_' --include=*.py --include=*.y*ml .",
+        ),
+    )
+
+
+PRETRAINED = (
+    "-model.save_pretrained(folder)\n+state = accelerator.get_state_dict(model)   # on all ranks\n"
+    "+accelerator.unwrap_model(model).save_pretrained(folder, state_dict=state, "
+    "is_main_process=accelerator.is_main_process)"
+)

@@ -14,6 +14,10 @@ The message gives the rank and the world size. `print(dist.get_world_size(), ran
 
 ## How to mend it
 
+FSDP's HYBRID_SHARD without groups of one's own takes all GPUs of the host for one: "The arg 'group_size' (8) must not
+exceed the world size (2)". FULL_SHARD is what two ranks on one host can have; or show them their own GPUs only
+(`CUDA_VISIBLE_DEVICES=0,1`).
+
 Start as many ranks as the groups need, or derive the groups from `dist.get_world_size()`. Every rank makes all groups,
 in the same order, also those it is not in.
 
@@ -71,3 +75,31 @@ def of_the_root(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 SENDERS = {"broadcast", "scatter"}
+
+
+@log_pattern(
+    r"The arg 'group_size' \((?P<size>\d+)\) must not exceed the world size \((?P<world>\d+)\)"
+    r"|The world size \((?P<whole>\d+)\) must be divisible by '?(?:group_size|group_size=)'?[^\n]{0,20}?(?P<part>\d+)"
+)
+def of_subgroups(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say whose groups they are: FSDP's own, where hybrid sharding takes all GPUs of the host, or the script's."""
+    size, world = match["size"] or match["part"], match["world"] or match["whole"]
+    hybrid = "hybrid_shard" in record.text or "_init_intra" in record.text
+    yield Finding(
+        f"{'HYBRID_SHARD makes' if hybrid else 'the script asks for'} groups of {size} ranks, and the job has {world}"
+        + (": it takes each GPU of the host for a rank" if hybrid else ""),
+        (record.proof(match, f"groups whose size divides {world}"),),
+        Fix(
+            "shard over all ranks, or let the ranks see no other GPUs than their own",
+            diff="-sharding_strategy=ShardingStrategy.HYBRID_SHARD\n+sharding_strategy=ShardingStrategy.FULL_SHARD",
+            command=f"CUDA_VISIBLE_DEVICES={','.join(map(str, range(int(world))))} torchrun --nproc_per_node={world} "
+            "train.py",
+        )
+        if hybrid
+        else Fix(
+            "derive the size from the world size",
+            diff=f"-dist.new_subgroups(group_size={size})\n+dist.new_subgroups(group_size=min({size}, "
+            "dist.get_world_size()))",
+        ),
+        record.place,
+    )

@@ -4,8 +4,9 @@
 
 DeepSpeed and others compile their operators when they are first used, on each host, in each rank: "Error building
 extension 'cpu_adam'", "Ninja is required to load C++ extensions", or DeepSpeed's "Installed CUDA version 12.2 does not
-match the version torch was compiled with 11.7, unable to compile cuda/cpp extensions". What comes afterwards
-("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'") is only the object that was not made.
+match the version torch was compiled with 11.7, unable to compile cuda/cpp extensions"; torch.compile does so as well:
+"Failed to find C compiler". What comes afterwards ("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'") is only
+the object that was not made.
 
 ## How to be sure
 
@@ -49,6 +50,7 @@ TRITON = (
     r"CalledProcessError: Command '?\[[^\n]{0,300}?/(?P<compiler>gcc|cc|clang"
     r"|x86_64[\w-]+)'[^\n]{0,1500}?(?:cuda_utils|triton|main\.c|launcher)"
 )
+NO_COMPILER = r"RuntimeError: Failed to find (?:a )?C compiler|InvalidCxxCompiler: No working C\+\+ compiler found"
 LINKER = r"ld(?:\.\w+)?: cannot find -l(?P<library>\w+)"
 
 
@@ -102,6 +104,22 @@ def of_triton(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
             "'/Python.h'))\"; "
             "ldconfig -p | grep libcuda.so",
         ),
+    )
+
+
+@log_pattern(NO_COMPILER)
+def without_a_compiler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Slim images have none, and torch.compile needs one on each host."""
+    language, program = ("C++", "g++") if "C++" in match[0] else ("C", "gcc")
+    yield Finding(
+        f"torch.compile finds no {language} compiler on this host, and builds what it has generated with one",
+        (record.proof(match, f"{program}, clang, or the program that {'CXX' if language == 'C++' else 'CC'} names"),),
+        Fix(
+            "install one in the image, or on each host; or train without torch.compile",
+            command=f"apt-get install -y {program} python3-dev   # conda: conda install -c conda-forge c-compiler "
+            "cxx-compiler\nTORCH_COMPILE_DISABLE=1 torchrun ...   # without",
+        ),
+        record.place,
     )
 
 

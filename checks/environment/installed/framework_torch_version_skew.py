@@ -10,17 +10,19 @@ dimensions.
 
 ## How to be sure
 
-The missing name is torch's, and an installed package asks for it; the package's notes name the
-versions of torch that it is made for.
+The missing name is torch's; the traceback shows who asks for it, an installed package or the script. The package's
+notes name the versions of torch that it is made for.
 
 ## How to mend it
 
-Bring the two together: upgrade the framework, or install the torch that it was made for.
+Bring the two together: upgrade the framework, or install the torch that it was made for. Where the script itself asks
+for the name, as `from torch.distributed.fsdp import fully_shard` before torch 2.6, install a torch that has it, or
+take it from where the installed one has it.
 
 ## Versions and sources
 
-Holds for any version of torch; torch 2.2 to 2.13 is what ddpdoctor itself knows. Source: torch's own modules, and the
-compatibility tables of Lightning, mmcv and DeepSpeed.
+Holds for any version of torch; torch 2.2 to 2.13 is what ddpdoctor itself knows. Sources: torch's own modules, of
+2.2 to 2.8 and 2.13 for the release that a name came with; the compatibility tables of Lightning, mmcv and DeepSpeed.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ...model._logs import is_private
 from ..torch_build._distributed import EXTENSION, is_missing_with
+from ._since import EARLIER, SINCE, UNTIL
 
 AILMENT = Ailment("DDP119", Severity.ERROR)
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
@@ -56,7 +59,8 @@ def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def of_a_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an installed package that asks; a slip in the user's own file is another matter."""
     asked_by_package = bool(record.frames) and not record.frames[-1].is_users
-    if (asked_by_package or match[2] in CHANGED) and not is_missing_with(match[1], match[2]):
+    is_newer = f"{match[1]}.{match[2]}" in SINCE
+    if (asked_by_package or is_newer or match[2] in CHANGED) and not is_missing_with(match[1], match[2]):
         yield _finding(record, match, f"{match[1]}.{match[2]}")
 
 
@@ -92,13 +96,40 @@ def of_sync_batchnorm(record: Record, match: re.Match[str]) -> Iterator[Finding]
 
 def _finding(record: Record, match: re.Match[str], name: str) -> Finding:
     frames = [found[1] for frame in record.frames if (found := PACKAGE.search(frame.file)) and found[1] != "torch"]
+    is_own = not frames and record.users is not None
     package = frames[-1] if frames else "the package that asks for it"
+    came, went = SINCE.get(name), UNTIL.get(name)
+    said = f", which came with torch {came}," if came else f", which went with torch {went}," if went else ","
+    asks = "on which " + (package if frames else "this script" if is_own else "the code") + " relies"
     return Finding(
-        f"the installed torch has no {name}, on which {package if frames else 'the code'} relies",
+        f"the installed torch has no {name}{said} {'and ' if came or went else ''}{asks}",
         (record.proof(match, f"a torch with {name}"),),
-        Fix(
-            f"upgrade {package}, or install the torch that it was made for",
-            command=f"pip install --upgrade {package}" if frames else "python -m torch.utils.collect_env",
-        ),
+        _mend(name, package if frames else "", is_own=is_own),
         record.place,
+    )
+
+
+def _mend(name: str, package: str, *, is_own: bool) -> Fix:
+    """Return what brings the two together; ``package`` asks for the name, or the user's own file."""
+    came, went = SINCE.get(name), UNTIL.get(name)
+    if came:
+        there = f" ({EARLIER[name]})" if is_own and name in EARLIER else ""
+        other = f", or the {package} that was made for this torch" if package else ""
+        return Fix(f"install torch {came} or later{there}{other}", command=f"pip install 'torch>={came}'")
+    if is_own and not went:
+        last = name.rpartition(".")[2]
+        return Fix(
+            "see which torch is installed, and where it has the name; else install the torch that the script was "
+            "written for",
+            command='python -c "import torch; print(torch.__version__, torch.__path__[0])"\n'
+            f"grep -rnwE '(def|class) {last}' $(python -c 'import torch; print(torch.__path__[0])')",
+        )
+    who = package or ("the script" if is_own else "the package that asks for it")
+    return Fix(
+        f"{'change' if is_own else 'upgrade'} {who}, or install the torch that it was made for",
+        command=f"pip install 'torch<{went}'"
+        if went
+        else f"pip install --upgrade {package}"
+        if package
+        else "python -m torch.utils.collect_env",
     )

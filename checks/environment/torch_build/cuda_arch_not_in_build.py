@@ -61,7 +61,7 @@ UNSUPPORTED = (
 )
 NO_IMAGE = (
     r"no kernel image is available for execution on the device|cudaErrorNoKernelImageForDevice"
-    r"|HIP error: (?P<hip>invalid device function)"
+    r"|(?P<hip>HIP error: invalid device function|hipErrorNoBinaryForGpu: Unable to find code object)"
 )
 ON_ROCM = Fix(
     "install the ROCm build that has it; a consumer GPU can run the code of its family's supported one",

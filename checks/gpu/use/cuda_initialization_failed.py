@@ -7,7 +7,8 @@ incorrectly set up environment", "CUDA driver initialization failed, you might n
 the module `nvidia_uvm` is not loaded or lost its state (after a suspend; in a container without /dev/nvidia-uvm),
 CUDA_VISIBLE_DEVICES was changed after torch had looked, on HGX machines the fabric manager does not run, or a GPU has
 fallen off the bus. "Failed to initialize NVML: Driver/library version mismatch" is another: the driver's libraries
-were upgraded, often by the system's automatic updates, and its old kernel module is still loaded.
+were upgraded, often by the system's automatic updates, and its old kernel module is still loaded. "CUDA driver is a
+stub library" (34): the libcuda.so that is found first is the empty one that programs are linked with.
 
 ## How to be sure
 
@@ -93,4 +94,19 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             ),
             "ls /dev/nvidia-uvm; systemctl is-active nvidia-fabricmanager; sudo dmesg | grep -i xid",
         ),
+    )
+
+
+@log_pattern(r"CUDA driver is a stub library")
+def of_a_stub(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The folder of stubs is for the linker, and stands in LD_LIBRARY_PATH."""
+    yield Finding(
+        "the libcuda.so that is found first is the stub that programs are linked with, not the driver's",
+        (record.proof(match, "the driver's libcuda.so.1"),),
+        Fix(
+            "take the folder of stubs out of LD_LIBRARY_PATH; in a container, mount the driver (--gpus all)",
+            command="export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr : '\\n' | grep -v stubs | paste -sd:)\n"
+            "ldconfig -p | grep libcuda.so",
+        ),
+        record.place,
     )

@@ -103,6 +103,7 @@ def _fix(error: str) -> tuple[str, str]:
 @log_pattern(
     r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)"
     r"|MisconfigurationException: No supported gpu backend found"
+    r"|ValueError: fp16 mixed precision requires a GPU \(not '(?:cpu)'\)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read CUDA's refusal; the same words as a warning are harmless where the training is meant for the CPU."""
@@ -125,13 +126,50 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+TOOLKIT = "sudo apt-get install -y --only-upgrade nvidia-container-toolkit libnvidia-container1"
+OF_TOOLKIT = (
+    (
+        "bpf_prog_query",
+        "it does not know how this kernel keeps devices (cgroup v2), or is not allowed to change that",
+        Fix(
+            "upgrade NVIDIA's container toolkit; for a Docker that does not run as root, let it leave cgroups alone",
+            command=f"{TOOLKIT}\nsudo sed -i 's/^#*no-cgroups = .*/no-cgroups = true/' "
+            "/etc/nvidia-container-runtime/config.toml   # rootless Docker alone",
+        ),
+    ),
+    (
+        "unsatisfied condition",
+        "the image asks for a newer driver than the host has",
+        Fix("upgrade the driver, or take an image for its CUDA", command="nvidia-smi | head -n 4"),
+    ),
+    (
+        "libnvidia-ml.so",
+        "it finds no driver on the host",
+        Fix("install the driver on the host; under WSL, that of Windows", command="nvidia-smi -L"),
+    ),
+    (
+        "driver/library version mismatch",
+        "the driver was upgraded, and its old kernel module is still loaded",
+        Fix("restart the host", command="cat /proc/driver/nvidia/version; sudo reboot"),
+    ),
+)
+
+
 @log_pattern(
     r"could not select device driver \"[^\"\n]{0,20}\" with capabilities: \[\[gpu"
     r"|unknown or invalid runtime name: nvidia"
-    r"|nvidia-container-cli: (?:initialization error|requirement error)[^\n]{0,200}"
+    r"|nvidia-container-cli: (?P<kind>\w+) error: (?P<why>[^\n]{0,200})"
 )
 def by_docker(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read Docker's refusal of a container with GPUs."""
+    """Read Docker's refusal of a container with GPUs, and the reason that NVIDIA's tool gives."""
+    if match["why"] and (known := next((each for each in OF_TOOLKIT if each[0] in match["why"]), None)):
+        yield Finding(
+            f"NVIDIA's container tool cannot give GPUs to a container on this host: {known[1]}",
+            (record.proof(match, "a container that sees the GPUs"),),
+            known[2],
+            record.place,
+        )
+        return
     yield Finding(
         "Docker cannot give GPUs to a container on this host: NVIDIA's container toolkit is not set up",
         (record.proof(match, "a container that sees the GPUs"),),

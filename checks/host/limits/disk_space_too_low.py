@@ -69,11 +69,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         if path
         else "the disk on which Ray spills its objects is full"
         if match["ray"]
+        else "the user's quota on that disk is used up; the disk itself can have room"
+        if "Errno 122" in match[0]
         else "the disk, or the quota on it, is full",
         (record.proof(match, "room for the checkpoint"),),
         Fix(
             "see what takes the room, and delete what is cut" if not match["ray"] else "give Ray a disk with more room",
-            command="df -h . /tmp; du -xh --max-depth=1 ."
+            command="quota -s; lfs quota -h -u $USER . 2>/dev/null; du -xh --max-depth=1 ."
+            if "Errno 122" in match[0]
+            else "df -h . /tmp; du -xh --max-depth=1 ."
             if not match["ray"]
             else "df -h /tmp/ray; ray memory   # then: ray start --temp-dir=/large/disk/ray ...",
         ),

@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP403", Severity.ERROR)
 TAKEN = r"server socket has failed to listen on any local network address[^\n]{0,299}?(?:EADDRINUSE|errno: (?:98|48)\b)"
-LAUNCHED = r"ChildFailedError|TORCHELASTIC_\w+|\btorchrun\b|torch\.distributed\.(?:run|launch)\b|\bsrun\b"
+LAUNCHED = (
+    r"ChildFailedError|TORCHELASTIC_\w+|\btorchrun\b|torch\.distributed\.(?:run|launch)\b|\bsrun\b"
+    r"|Setting OMP_NUM_THREADS environment variable for each process to be|failed \(exitcode: -?\d+\) local_rank"
+)
 FIX = Fix(
     "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",
     command="srun --ntasks-per-node=1 python train.py   # or: torchrun --nproc_per_node=2 train.py",

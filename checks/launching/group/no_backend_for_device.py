@@ -18,6 +18,9 @@ mps cannot be communicated: move them to the CPU.
 A tensor of a device for which the group has no backend ends in "No backend type associated with device type xpu": the
 group was made for other devices. Name a backend for each, `"cpu:gloo,xpu:xccl"`.
 
+MPI that was built without CUDA takes tensors of the CPU alone: "CUDA tensor detected and the MPI used doesn't have
+CUDA-aware MPI support". For GPUs take nccl.
+
 ## Versions and sources
 
 Holds for torch 2.6 to 2.13. Source: torch.distributed.distributed_c10d, `BackendConfig`.
@@ -71,6 +74,23 @@ def of_a_tensor(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "name a backend for each device that is communicated",
             diff=f'-torch.distributed.init_process_group("gloo")\n'
             f'+torch.distributed.init_process_group("cpu:gloo,{device}:{backend}")',
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"CUDA tensor detected and the MPI used doesn't have CUDA-aware MPI support")
+def of_mpi(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The backend is mpi, and its library knows no GPU."""
+    yield Finding(
+        "the backend is mpi, its library cannot read the memory of GPUs, and a tensor on a GPU is communicated",
+        (record.proof(match, "nccl for tensors on GPUs"),),
+        Fix(
+            "communicate over nccl; mpirun can still start the ranks",
+            diff='-dist.init_process_group("mpi")\n'
+            '+dist.init_process_group("nccl", rank=int(os.environ["OMPI_COMM_WORLD_RANK"]),\n'
+            '+                        world_size=int(os.environ["OMPI_COMM_WORLD_SIZE"]))',
+            command="ompi_info --parsable --all | grep mpi_built_with_cuda_support:value",
         ),
         record.place,
     )

@@ -45,7 +45,7 @@ PUBLIC = {
     "tensorboardX", "timm", "tiktoken", "tokenizers", "torchaudio", "torchmetrics", "torchvision", "tqdm",
     "transformers", "triton", "trl", "vllm", "wandb", "webdataset", "xformers", "yacs",
 }  # fmt: skip
-FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load|Unpickler)")
+FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load\b|Unpickler)")
 OWN = re.compile(r"(?:site|dist)-packages[/\\]")
 
 

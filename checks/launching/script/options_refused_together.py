@@ -4,8 +4,9 @@
 
 A package looks at what it was asked for before it trains, and refuses what it cannot do: "DeepSpeed Zero-3 is not
 compatible with ...", "Found `scheduler` configured in the DeepSpeed config, but no `optimizer`",
-"--load_best_model_at_end requires the save and eval strategy to match". Every rank says so and ends; nothing is wrong
-with the machine, the network or the data.
+"--load_best_model_at_end requires the save and eval strategy to match"; or a value that it does not know, beside which
+it lists those that it does: "You selected an invalid strategy name: `strategy='dp'`. ... Example choices: auto, ddp".
+Every rank says so and ends; nothing is wrong with the machine, the network or the data.
 
 ## How to be sure
 
@@ -48,8 +49,10 @@ LONGEST = 200  # characters of what is said, in the finding's own line
     r"|only (?:supported|supports?|works?|possible|compatible|available) (?:with|when|if|for|on)\b"
     r"|configured in the [\w ]{1,30}config, but no|requires? (?:that |the |setting )?[`'-]"
     r"|[Yy]ou (?:need to|must|should|have to) (?:set|specify|pass|provide|enable|disable)"
-    r"|[Pp]lease (?:set|specify|pass|provide|configure|enable|disable)\b"
-    r"|must be (?:set|specified|provided|passed|one of|divisible|a multiple)|should be one of)[^\n]{0,400})",
+    r"|[Pp]lease (?:set|specify|pass|provide|configure|enable|disable)\b(?! via\b)"
+    r"|must be (?:set|specified|provided|passed|one of|divisible|a multiple)|should be one of"
+    r"|(?P<choices>(?:[Ee]xample|[Aa]vailable|[Vv]alid|[Ss]upported|[Aa]llowed|[Pp]ossible) (?:choices|options|values"
+    r"|names|types|backends|strategies|optimizers|schedulers|models)(?: are)?:))[^\n]{0,400})",
     plain=True,
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -60,11 +63,14 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     said = " ".join(match["said"].split())
     names = list(dict.fromkeys(next(filter(None, each.groups())).lstrip("-") for each in NAMED.finditer(said)))
     listed = "|".join(map(re.escape, names[:SHOWN])) or found[1]
+    listed_by_it = bool(match["choices"])
     yield Finding(
         f"{found[1]} refuses what it is asked for: {said[:LONGEST]}" + ("..." if len(said) > LONGEST else ""),
-        (record.proof(match, "options that go together"),),
+        (record.proof(match, "one of the values that it lists" if listed_by_it else "options that go together"),),
         Fix(
-            "change one of the options that it names, where they are set",
+            "give it one of the values that it lists"
+            if listed_by_it
+            else "change one of the options that it names, where they are set",
             command=f"grep -rnE '{listed}' --include=*.py --include=*.json --include=*.y*ml --include=*.sh .",
         ),
         record.place,

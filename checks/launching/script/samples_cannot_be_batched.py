@@ -10,7 +10,8 @@ batches of the ranks differ, so one rank meets such a pair first, and the others
 
 The two shapes say what differs: the last size (a length: crop or pad), the first one of an image (1 and 3 channels, or
 an alpha channel: convert), the last two exchanged (rotated images: resize). "found <class 'NoneType'>" is a sample for
-which `__getitem__` returned nothing.
+which `__getitem__` returned nothing. "IndexError: list index out of range" at `elem = batch[0]` is a batch without
+samples: of an empty share, of a `collate_fn` that filters, or the dummy that a framework gives ranks that have no more.
 
 ## How to mend it
 
@@ -100,3 +101,23 @@ def _of_kinds(match: re.Match[str]) -> tuple[str, Fix]:
     if match["lengths"]:
         return "the lists of a batch's samples have different lengths", PADDED
     return "a tensor of a batch's samples is of another shape than the first one", PADDED
+
+
+@log_pattern(
+    r"collate\.py\", line \d+, in (?:default_)?collate\n[^\n]{0,20}elem = batch\[0\]\n"
+    r"(?:[^\n]{0,40}[~^]+[^\n]{0,40}\n)?[^\n]{0,12}IndexError: list index out of range",
+    plain=True,
+)
+def of_none(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A batch without samples: a collate_fn filtered them all, or the rank's last batch is a dummy."""
+    yield Finding(
+        "a batch of this rank has no samples, and none can be made of it",
+        (record.proof(match, "a sample or more in each batch"),),
+        Fix(
+            "leave samples out before the sampler divides them, not in collate_fn; where the framework gives ranks "
+            "without samples an empty batch, return it as it is",
+            diff=" def collate(samples):\n+    if not samples:\n+        return {}   # as fairseq takes it\n"
+            "     return default_collate(samples)",
+        ),
+        record.place,
+    )

@@ -160,3 +160,18 @@ def _mend(fields: list[tuple[str, str]], text: str, owner: str) -> Fix:
             diff=f'-"{key}": "auto"\n+"{key}": {whole}',
         )
     return Fix(f"write {key} as it is asked for", diff=f'-"{key}": ...')
+
+
+@log_pattern(r"ValueError: Target modules (?P<names>[^\n]{1,300}?) not found in the base model")
+def of_modules_to_adapt(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """LoRA is told by their names which modules it adapts, and this model calls them otherwise."""
+    yield Finding(
+        f"LoRA is to adapt {match['names'].strip()}, and the model has no modules of these names",
+        (record.proof(match, "names of the model's linear layers"),),
+        Fix(
+            "name the linear layers as this model does, or all of them",
+            diff='-LoraConfig(target_modules=["q_proj", "v_proj"])\n+LoraConfig(target_modules="all-linear")\n'
+            "+print(sorted({n.rpartition('.')[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)}))",
+        ),
+        record.place,
+    )

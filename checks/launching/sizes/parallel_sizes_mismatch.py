@@ -120,3 +120,19 @@ def of_weights_in_parts(record: Record, match: re.Match[str]) -> Iterator[Findin
         ),
         record.place,
     )
+
+
+@log_pattern(r"Found len\(mesh_dim_names\): (?P<names>\d+) and len\(mesh_shape\): ?(?P<sizes>\d+)")
+def of_the_names(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """init_device_mesh takes a name for each size."""
+    names, sizes = match["names"], match["sizes"]
+    yield Finding(
+        f"the device mesh is given sizes for {sizes} of its dimensions and names for {names}",
+        (record.proof(match, "a name for each dimension, and the sizes multiply to the world size"),),
+        Fix(
+            "give as many sizes as names, in one order",
+            diff="-init_device_mesh('cuda', (world_size,), mesh_dim_names=('dp', 'tp'))\n"
+            "+init_device_mesh('cuda', (world_size // tp, tp), mesh_dim_names=('dp', 'tp'))",
+        ),
+        record.place,
+    )

@@ -7,9 +7,12 @@ outputs, and forward or backward raised. Under DDP the same happens, often with 
 those of the others. What checks of their own explain (SyncBatchNorm on CPU, batch normalisation of one value)
 is reported there.
 
+In a log: shapes that do not fit ("mat1 and mat2 shapes cannot be multiplied", "shape '[16, 8, 64]' is invalid for
+input of size 4096"), an index beyond an embedding ("index out of range in self"), FlashAttention on float32.
+
 ## How to be sure
 
-Call `model(*batch)` in a Python prompt.
+Call `model(*batch)` in a Python prompt. Where one rank alone raises it, its samples are what differs.
 
 ## How to mend it
 
@@ -35,6 +38,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Log,
     NotRun,
     Place,
     Record,
@@ -99,5 +103,57 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         f"the model's own step fails, with or without DDP: {one} does not fit {two}",
         (record.proof(match, "shapes that fit"),),
         Fix("make the shapes fit at the line of your own code; one process shows it", command="python train.py"),
+        record.place,
+    )
+
+
+SHAPES = (
+    r"RuntimeError: (?:shape '\[[-\d, ]{1,80}\]' is invalid for input of size \d+"
+    r"|Sizes of tensors must match except in dimension \d+\.[^\n]{1,120}"
+    r"|Given groups=\d+, weight of size \[[\d, ]{1,60}\], expected input\[[\d, ]{1,60}\] to have \d+ channels"
+    r"|The expanded size of the tensor \(\d+\) must match the existing size \(\d+\)[^\n]{0,160}"
+    r"|Calculated padded input size per channel: [^\n]{1,120})"
+    r"|ValueError: Target size \(torch\.Size\([^\n]{1,60}?\) must be the same as input size [^\n]{1,60}"
+    r"|AssertionError: FP8 execution requires [^\n]{1,120}? but got tensor with dims=\[[\d, ]{1,60}\]"
+    r"|(?P<index>IndexError: index out of range in self)"
+    r"|RuntimeError: (?P<flash>FlashAttention only supports? fp16 and bf16 data type)"
+)
+
+
+@log_pattern(SHAPES, plain=True)
+def of_shapes(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read the other words of torch for what does not fit; a rank alone that raises it has other samples."""
+    if re.search(SHARDED, record.text) and not match["flash"]:
+        return
+    if match["flash"]:
+        yield Finding(
+            "FlashAttention is given tensors of float32, and computes in float16 and bfloat16 alone",
+            (record.proof(match, "queries, keys and values in bfloat16 or float16"),),
+            Fix(
+                "load the model in bfloat16, and compute under autocast what a wrapper keeps in float32",
+                diff="-model = AutoModel.from_pretrained(name, attn_implementation='flash_attention_2')\n"
+                "+model = AutoModel.from_pretrained(name, attn_implementation='flash_attention_2', "
+                "torch_dtype=torch.bfloat16)\n"
+                "+with torch.autocast('cuda', dtype=torch.bfloat16):   # around the forward, generate() included",
+            ),
+            record.place,
+        )
+        return
+    ranks = log.ranks(SHAPES)
+    alone = f", on rank {min(ranks)} alone so far: its samples differ" if len(ranks) == 1 and min(ranks) > 0 else ""
+    yield Finding(
+        f"an index is beyond the table that it is looked up in (an embedding){alone}"
+        if match["index"]
+        else f"tensors that meet in the model do not fit: {' '.join(match[0].partition(': ')[2].split())[:160]}{alone}",
+        (record.proof(match, "indices below num_embeddings" if match["index"] else "shapes that fit"),),
+        Fix(
+            "print what the tokenizer, or the data, gives there; a table that has grown needs resize_token_embeddings",
+            diff="+print(int(ids.min()), int(ids.max()), model.get_input_embeddings().num_embeddings)",
+        )
+        if match["index"]
+        else Fix(
+            "print the shapes above that line of your own code; where every batch is wrong, one process shows it",
+            command="python train.py",
+        ),
         record.place,
     )

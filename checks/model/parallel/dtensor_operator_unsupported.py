@@ -8,6 +8,10 @@ does not fit the sizes or the placements at hand: "Sharding propagation failed f
 Custom operators of extensions never have one, and within torch.inference_mode composite operators such as matmul are
 not taken apart, so they have none either.
 
+Collectives are no operators that can be taken apart: one that is given a DTensor ends in "found no DeviceMesh from
+dtensor args for c10d.broadcast_". torch itself does so where `set_model_state_dict(..., broadcast_from_rank0=True)` is
+given what `model.state_dict()` returned, which is sharded already.
+
 ## How to be sure
 
 The message names the operator. A newer torch may have the rule: each release adds some.
@@ -63,5 +67,27 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff="-y = op(x)\n+y = op(x.full_tensor())   # on all ranks; or, shard by shard:\n"
             "+y = DTensor.from_local(op(x.to_local()), x.device_mesh, x.placements)",
         ),
+        record.place,
+    )
+
+
+@log_pattern(r"found no DeviceMesh from dtensor args for (?P<op>c10d\.\w+)")
+def of_a_collective(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A sharded tensor is handed to a collective, by the script or by torch's own loader of state dicts."""
+    loads = "set_model_state_dict" in record.text or "_broadcast_tensors" in record.text
+    yield Finding(
+        "set_model_state_dict is to broadcast whole tensors from rank 0, and is given sharded ones"
+        if loads
+        else f"{match['op'].partition('.')[2].rstrip('_')} is given a sharded tensor (DTensor)",
+        (record.proof(match, "plain tensors on rank 0" if loads else "a plain tensor"),),
+        Fix(
+            "give it what was read from a file, on rank 0, and an empty dict on the others; a state dict of the "
+            "sharded model itself needs no broadcast",
+            diff="-set_model_state_dict(model, model.state_dict(), options=options)\n"
+            '+state = torch.load("full.pt", map_location="cpu", mmap=True) if rank == 0 else {}\n'
+            "+set_model_state_dict(model, state, options=options)",
+        )
+        if loads
+        else Fix("communicate its local shard", diff="-dist.broadcast(x, 0)\n+dist.broadcast(x.to_local(), 0)"),
         record.place,
     )

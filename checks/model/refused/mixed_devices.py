@@ -17,6 +17,9 @@ model. ddpdoctor builds the model on each rank, sorts its parameters and buffers
 is an error where the parameters differ or something is on `meta`, and a warning where only buffers differ. Several
 GPUs within one rank's model are not reported: DDP allows them.
 
+apex's optimizers and DeepSpeed's FusedAdam compute on the GPU: "expected input to be on cuda" comes where the
+parameters that they step lie on the CPU, as with the optimizer offload of ZeRO.
+
 ## How to mend it
 
 - Give parts on `meta` memory and values: `module.to_empty(device=...)` and then its `reset_parameters()`, or load the
@@ -84,5 +87,28 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         f"parts of the model are on devices of different types: {match[1].rstrip('.')}",
         (record.proof(match, "one type of device"),),
         Fix("move the whole model once, after everything is attached", diff="+model.to(device)\n model = DDP(model)"),
+        record.place,
+    )
+
+
+@log_pattern(r"RuntimeError: expected input to be on cuda")
+def of_a_fused_optimizer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The optimizers of apex, and FusedAdam, take parameters on a GPU alone."""
+    if "multi_tensor_apply" not in record.text:
+        return
+    offloads = "deepspeed" in record.text
+    yield Finding(
+        "the fused optimizer computes on the GPU, and its parameters are on the CPU"
+        + (": ZeRO offloads the optimizer" if offloads else ""),
+        (record.proof(match, "parameters on a GPU"),),
+        Fix(
+            "take DeepSpeed's optimizer for the CPU, or leave the offload out",
+            diff="-optimizer = FusedAdam(model.parameters())\n+optimizer = DeepSpeedCPUAdam(model.parameters())   # of "
+            "deepspeed.ops.adam",
+        )
+        if offloads
+        else Fix(
+            "move the model to its GPU, then make the optimizer", diff="+model.to(device)\n optimizer = FusedAdam(...)"
+        ),
         record.place,
     )

@@ -2,12 +2,14 @@
 
 ## What happens
 
-A GradScaler keeps count of what was done since its last `update()`: each optimizer is unscaled once, and stepped
-once. A loop without `scaler.update()` fails in its second step ("step() has already been called since the last
-update()"), one that unscales twice at once ("unscale_() has already been called on this optimizer since the last
-update()"); also where gradients are accumulated and `unscale_` stands in each micro-batch. Where `optimizer.step()`
-stands in the place of `scaler.step(optimizer)`, the weights take steps by gradients that are still multiplied by the
-scale, and `update()` is refused: "No inf checks were recorded prior to update"; a second `update()` is as well.
+A GradScaler keeps count of what was done since its last `update()`: each optimizer is unscaled once, and stepped once.
+A loop without `scaler.update()` fails in its second step ("step() has already been called since the last update()"),
+one that unscales twice at once ("unscale_() has already been called on this optimizer since the last update()"); also
+where gradients are accumulated and `unscale_` stands in each micro-batch. Where `optimizer.step()` stands in the place
+of `scaler.step(optimizer)`, the weights take steps by gradients that are still multiplied by the scale, and `update()`
+is refused: "No inf checks were recorded prior to update"; a second `update()` is as well. Where nothing was scaled
+yet, as in the first step after a resume, `unscale_` and `step` find no scale at all: "Attempted unscale_ but _scale is
+None".
 
 ## How to be sure
 
@@ -72,5 +74,21 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         else "scaler.unscale_(optimizer) is called a second time, or after the step, before scaler.update()",
         (record.proof(match, "scale, backward, unscale_, step, update: each once in this order"),),
         UPDATE if step else ONCE,
+        record.place,
+    )
+
+
+@log_pattern(
+    r"Attempted (?P<what>\w+) but _?\w+ is None\. {1,2}This may indicate your script did not use scaler\.scale"
+)
+def without_a_scale(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The scaler makes its scale at its first scale(): nothing went through it in this process."""
+    yield Finding(
+        f"scaler.{match['what']} is called, and no loss of this process went through scaler.scale() before",
+        (record.proof(match, "scaler.scale(loss).backward() first, in this process too after a resume"),),
+        Fix(
+            "scale the loss of each step, with the very scaler that makes the step",
+            diff="-loss.backward()\n+scaler.scale(loss).backward()\n scaler.unscale_(optimizer)",
+        ),
         record.place,
     )

@@ -20,6 +20,9 @@ Give all parameters one dtype before wrapping, or wrap those that differ as unit
 unit together: the trained ones of a unit must have one dtype too ("FSDP expects uniform original parameter dtype but
 got {torch.bfloat16, torch.float32}"), and a unit of their own serves there as well.
 
+The states of an optimizer are flattened as well where one is loaded: "must have positive-dimension tensor state with
+the same dtype".
+
 ## Versions and sources
 
 Holds for torch 2.2 to 2.13; torch 2.0 says "`FlatParameter` requires uniform dtype". Source: torch.distributed.fsdp,
@@ -107,5 +110,25 @@ def found_by_the_policy(record: Record, match: re.Match[str]) -> Iterator[Findin
         "use_orig_params is False",
         (record.proof(match, "all frozen, or all trained"),),
         ORIGINAL,
+        record.place,
+    )
+
+
+@log_pattern(
+    r"parameters comprising a single flat parameter must have (?P<what>positive-dimension tensor|scalar) state with "
+    r"the same (?:value and )?dtype but got (?:values [^\n]{1,200}? and )?dtypes \{(?P<dtypes>[\w., ]{1,200})\} for "
+    r"state (?P<state>\w+)(?: and (?:unflattened parameter names|parameter) (?P<names>[^\n]{1,300}))?"
+)
+def of_a_state(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the state and the dtypes that an optimizer's checkpoint has for the parameters of one unit."""
+    dtypes = " and ".join(each for each in match["dtypes"].split(", ") if each != "None")
+    yield Finding(
+        f"the optimizer's {match['state']} is of {dtypes} for parameters that FSDP keeps as one",
+        (record.proof(match, "states of one dtype for the parameters of one unit"),),
+        Fix(
+            "bring the loaded states to one dtype before they are flattened, or keep the original parameters",
+            diff=f'+for each in osd["state"].values():\n+    each["{match["state"]}"] = '
+            f'each["{match["state"]}"].float()\n osd = FSDP.optim_state_dict_to_load(model, optimizer, osd)',
+        ),
         record.place,
     )

@@ -87,7 +87,9 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"RuntimeError: (?:'weight' must be 2-D|weight should have at least three dimensions)", context=(WRAPPED_BY,)
+    r"RuntimeError: (?:'weight' must be 2-D|weight should have at least three dimensions|setStorage: [^\n]{1,300}?"
+    r"out of bounds for storage of size 0)",
+    context=(WRAPPED_BY,),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave open whose shard it is that a layer got in place of its weight, where the log shows a sharded training."""

@@ -48,13 +48,23 @@ TO_ANY = Fix(
 )
 
 
+TO_TRACKER = Fix(
+    "record without a connection, and send it later from a host that has one; start the run on rank 0 alone",
+    command="export WANDB_MODE=offline   # on each host; afterwards: wandb sync wandb/offline-run-*",
+    diff=" if rank == 0:\n+    settings = wandb.Settings(init_timeout=600)   # where the server is only slow\n"
+    "     run = wandb.init(settings=settings)",
+)
+OWN_SERVER = re.compile(r"base_url|WANDB_BASE_URL")
+
+
 @log_pattern(
     r"<urlopen error \[(?:Errno|WinError) (?:-\d|8|10[14]|11[0-3]|1006\d|1100\d)\] "
     r"|HTTPS?ConnectionPool\(host=.{1,300}?Max retries exceeded with url: [^\n]{1,900}?\(Caused by \\?['\"]?"
     r"(?:NameResolutionError|NewConnectionError|ConnectTimeoutError)"
     r"|(?:We couldn't connect to|LocalEntryNotFoundError: (?:Connection error|An error happened while trying to locate|"
     r"Cannot find the requested files in the disk cache)|OfflineModeIsEnabled: Cannot reach)"
-    r"|httpx\.Connect(?:Error|Timeout):? "
+    r"|httpx\.Connect(?:Error|Timeout):? |(?P<tracker>wandb\.errors\S{0,40}CommError: (?:Run initialization has timed "
+    r"out|Error communicating with wandb process))"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read who could not be reached, of an exception; a line that only warns is followed by what was done instead."""
@@ -65,6 +75,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     else:
         names = [name for found in SERVER.finditer(record.text) for name in found.groups() if name]
         said = f"this host cannot reach {names[0] if names else 'the server that the script downloads from'}"
+    if match["tracker"]:
+        said = f"this host cannot reach the server of wandb{'' if OWN_SERVER.search(record.text) else ', api.wandb.ai'}"
     is_hub = "huggingface" in record.text or "hf.co" in record.text
-    yield Finding(said, (record.proof(match, "a connection, or the file in the cache"),), TO_HUB if is_hub else TO_ANY,
+    yield Finding(said, (record.proof(match, "a connection, or the file in the cache"),),
+                  TO_TRACKER if match["tracker"] else TO_HUB if is_hub else TO_ANY,
                   record.place)  # fmt: skip

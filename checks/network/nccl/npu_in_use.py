@@ -33,10 +33,19 @@ AILMENT = Ailment("DDP326", Severity.ERROR)
 
 @log_pattern(
     r"Failed to initialize the HCCP process\. Reason: Maybe the last training process is running"
+    r"|(?P<gaudi>synStatus=\d+ \[[\w ]+\] Device acquire failed)"
     r"|listen on ip\[[^\]\n]*\] and specific port\[(?P<port>\d+)\] fail"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report what is held, the NPU or the port."""
+    if match["gaudi"]:
+        yield Finding(
+            "no Gaudi card is free: other processes hold them, of an earlier training perhaps",
+            (record.proof(match, "a free card for each rank"),),
+            Fix("end what is left over, or start fewer ranks", command="hl-smi; sudo lsof /dev/accel/* | head"),
+            record.place,
+        )
+        return
     what = f"HCCL's port {match['port']}" if match["port"] else "the NPU"
     yield Finding(
         f"{what} is in use by another process, of an earlier training perhaps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.logs.next_steps import next_step, raised_in
+from ddpdoctor.logs.unknown.next_steps import next_step, raised_in
 from ddpdoctor.report.answer.text import GROUPS, counted, headline, moment, without_secrets
 from ddpdoctor.report.data import finding_data
 from ddpdoctor.report.text import printable

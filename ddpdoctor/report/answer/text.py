@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.logs.next_steps import met_by, next_step, raised_in
 from ddpdoctor.logs.read.clock import YEAR
+from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in, root_of
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
@@ -98,6 +98,8 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
     proof = unknown.record.proof()
     yield from style.wrap(printable(proof.seen), MARGIN * 2 if margin else MARGIN, margin)
     yield from labelled("seen", proof.source, style)
+    if because := root_of(unknown):
+        yield from labelled("because", because, style)
     for frame in unknown.frames[-FRAMES:]:
         yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)
     if unknown.record.code:
@@ -110,7 +112,7 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
         yield from labelled("by", by, style)
     step = next_step(unknown)
     yield from labelled("next", step.summary, style)
-    yield f"{INDENT}{step.command}"
+    yield f"{INDENT}{printable(step.command)}"
 
 
 def counted(named: Named) -> str:

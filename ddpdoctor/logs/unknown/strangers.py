@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Role
 from ddpdoctor.logs.answer import Unknown
 from ddpdoctor.logs.candidates import unexamined
 from ddpdoctor.logs.handled_errors import handled_before, has_gone_on, lines_after, survived
+from ddpdoctor.logs.launchers import launcher_of
 from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
 GATHERED = re.compile(r"(?:^|\.)(?:WorkerGroupError|TrainingFailedError)$")  # what Ray makes of those of the ranks
+LAST = 600  # characters of a traceback in which its message ends
+SAID = 200  # tracebacks in which the launcher is looked for
+# What says itself that another error is the one to read.
+POINTS_ELSEWHERE = re.compile(
+    r"failed to import on the worker\b|[Tt]his is not the actual error"
+    r"|(?i:(?:look|see|check)[^\n]{0,40} (?:above|further up)[^\n]{0,40} (?:error|cause|trace))"
+)
 FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
@@ -59,12 +68,15 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate], *, calm: bool = Fa
         return _before_a_wait(kept, suspects)
     ended = (known and not calm) or any(pair[0] not in known for pair in errors if pair not in records)
     records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
+    records = [pair for pair in records if not _points_elsewhere(pair[1])] or records
     awaited = _awaited(kept, records, suspects)
+    if known and not calm and all(_points_elsewhere(record) for _, record in records):
+        return None
     position, first = _first_in_summary(records) or (awaited or records)[0]
     alike = [record for _, record in records if record.error == first.error]
     if not ended and all(survived(kept, record) for record in alike):
         return None
-    told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first), _ranks_of_log(kept))
+    told = _told(kept, first, alike)
     return Stranger(position, told, (position, first) in awaited)
 
 
@@ -81,7 +93,7 @@ def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger 
         alike = {own.record.rank for own, told in handled if told.error == first.error}
         is_known = any(place == each.position and start < len(first.text) for place, start in known)
         if alike < ranks and not is_known and not ENDED.search(first.error):
-            told = Unknown(first, len(alike), ranks_of([first]), lines_after(kept, first), _ranks_of_log(kept))
+            told = replace(_told(kept, first, [first]), count=len(alike))
             return Stranger(each.position, told, is_awaited=True)
     return None
 
@@ -118,6 +130,18 @@ def _first_in_summary(records: Sequence[Placed]) -> Placed | None:
         return None
     told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
     return min(told, key=lambda pair: pair[1].time or 0)
+
+
+def _points_elsewhere(record: Record) -> bool:
+    return POINTS_ELSEWHERE.search(record.text[-LAST:]) is not None
+
+
+def _told(kept: MatchedLog, first: Record, alike: Sequence[Record]) -> Unknown:
+    """Return what is said of an error; ``alike`` are those of its kind."""
+    said = (record.text for record in kept.log.records if record.error)
+    last = (line.text for lines in kept.endings.values() for line in lines)
+    launcher = launcher_of((first.text, *itertools.islice(said, SAID), *last))
+    return Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first), _ranks_of_log(kept), launcher)
 
 
 def _ranks_of_log(kept: MatchedLog) -> int:

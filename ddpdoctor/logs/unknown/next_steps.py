@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 IN_WORKER = "_worker_loop"
 LATE = re.compile(r"CUDA error|HIP error|device-side assert|an illegal memory access")
 PACKAGED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)[/\\]?(?P<rest>.*)$")
+PARTS_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})
+CHAINED_FROM = "The above exception was the direct cause of the following exception"
 MANY = 8  # ranks that are listed
 
 
@@ -39,33 +41,63 @@ def raised_in(unknown: Unknown) -> str:
     return f"{where}:{frame.line}, {frame.function}"
 
 
+def root_of(unknown: Unknown) -> str:
+    """Return the exception that the last one was raised from, and that one from in turn; empty where it has none."""
+    head, chained, _ = unknown.record.text.partition(CHAINED_FROM)
+    return head.rstrip().rpartition("\n")[2].strip(" |") if chained else ""
+
+
 def next_step(unknown: Unknown) -> Fix:
-    """Return what shows more of it than the log."""
-    if LATE.search(unknown.record.text):
+    """Return what shows more of it than the log, in the words of whoever started the ranks."""
+    from ddpdoctor.logs.unknown.families import of_family  # here, since most logs hold no such error
+
+    record = unknown.record
+    if LATE.search(record.text):
         return Fix(
             "the line is one of a later call; this names the one that failed", "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
         )
-    if not unknown.record.frames:
+    if (fix := of_family(record, package_of(unknown), root_of(unknown))) is not None:
+        return fix
+    if not record.frames:
         return Fix(
             "the log has no traceback of it; this keeps the output of each rank",
             "torchrun --log-dir=logs --redirects=3 --tee=3 ... && ddpdoctor explain logs",
         )
+    return _of_whom(unknown)
+
+
+def _of_whom(unknown: Unknown) -> Fix:
+    """Return what to run next, by the ranks that raised it and the package that did."""
+    launcher = unknown.launcher
     if IN_WORKER in unknown.record.text:
         return Fix(
             "a worker of the loader raised it: load in the rank itself, and stop at that line",
-            "DataLoader(..., num_workers=0)   # then: torchrun --nproc_per_node=1 ...",
+            f"DataLoader(..., num_workers=0)   # then: {launcher.one_rank}",
         )
     if unknown.ranks == (0,) and unknown.of_ranks > 1:
         return Fix(
             "rank 0 raised it, and the others waited: work that it does alone shows it with one rank as well",
-            "torchrun --nproc_per_node=1 SCRIPT ...",
+            launcher.one_rank,
         )
     if unknown.ranks and len(unknown.ranks) < unknown.of_ranks:
         return Fix(
             "not all ranks raised it, so look at what differs there: its samples, files, variables, host",
-            "ddpdoctor run -- torchrun ...   # names the first failure, its step, and where the others were",
+            f"{launcher.watched}   # names the first failure, its step, and where the others were",
+        )
+    if (package := package_of(unknown)) and package not in PARTS_OF_TORCH:
+        return Fix(
+            f"{package} raised it below that line: compare the call with what the installed version takes, and look "
+            "for these words among its issues",
+            f"pip show {package.replace('_', '-')} | head -n 2; {launcher.one_rank}",
         )
     return Fix(
         "try it with one rank: where it shows there as well, a debugger stops at it",
-        "torchrun --nproc_per_node=1 SCRIPT ...   # or: python -m pdb SCRIPT, where it runs without a launcher",
+        f"{launcher.one_rank}   # or: python -m pdb SCRIPT, where it runs without a launcher",
     )
+
+
+def package_of(unknown: Unknown) -> str:
+    """Return the name of the package that raised it below the user's line; empty where the user's own code did."""
+    frame = unknown.raised_in
+    found = PACKAGED.search(frame.file) if frame else None
+    return found["package"] if found else ""

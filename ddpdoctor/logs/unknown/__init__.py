@@ -1,0 +1,1 @@
+"""What is said of an error that no check knows: whose it was, and what to run next."""
