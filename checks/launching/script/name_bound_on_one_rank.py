@@ -49,6 +49,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if isinstance(scope, ast.ClassDef) or UNSEEN.search(script.text):
             continue
         for name, bindings in names.items():
+            if name not in script.tree.read or not _is_branched(script, bindings[0].node):
+                continue
             begun = [each.node for each in bindings if not _goes_on(script, scope, name, each.node)]
             tests = [script.one_rank_guard(each) for each in begun]
             if not tests or any(each is None or _is_of_another(each.test) for each in tests):
@@ -69,6 +71,11 @@ def in_source(script: Script) -> Iterator[Finding]:
                     ),
                     script.place(read),
                 )
+
+
+def _is_branched(script: Script, node: ast.AST) -> bool:
+    """Whether a node stands in an ``if``: to ask for that first is quick, and true of few."""
+    return any(isinstance(each, ast.If) for each in script.tree.above(node))
 
 
 def _is_of_another(test: ast.expr) -> bool:
