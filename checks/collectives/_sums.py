@@ -48,14 +48,57 @@ def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evi
 
 
 def _sums(script: Script, loop: ast.For) -> Iterator[str]:
-    """Yield what a loop adds up: numbers, and lists of the file that it appends to."""
+    """Yield what a loop adds up: numbers, also of a dict, lists, tensors that grow, and meters of the project."""
     for node in script.inside(*loop.body):
         match node:
-            case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
+            case ast.AugAssign(target=ast.Name(id=held) | ast.Subscript(value=ast.Name(id=held)), op=ast.Add()):
                 yield held
+            case ast.Assign(targets=[ast.Name(id=held)], value=value) if _grows(script, held, value):
+                yield held
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="update"), args=[_, *_])
+            ):
+                if _is_meter(script, kept) and "time" not in script.code(node):
+                    yield held
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="append" | "extend")):
                 if isinstance(script.value(kept), ast.List):
                     yield held
+
+
+GROWN = re.compile(r"(?:torch|numpy)\.(?:cat|concat|concatenate|append|hstack|vstack)$")
+
+
+def _grows(script: Script, held: str, value: ast.expr) -> bool:
+    """Whether a variable is given what it holds and more: ``hits = hits + right``, ``torch.cat([all, part])``."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if not isinstance(right, ast.Constant):
+            return any(isinstance(each, ast.Name) and each.id == held for each in (left, right))
+        case ast.Call(func=function, args=[ast.List(elts=parts) | ast.Tuple(elts=parts), *_] | [*parts]):
+            is_one = any(isinstance(each, ast.Name) and each.id == held for each in parts)
+            return is_one and GROWN.match(script.resolve(function) or "") is not None and _is_used(script, held, value)
+    return False
+
+
+def _is_used(script: Script, held: str, value: ast.AST) -> bool:
+    """Whether the function calculates with a tensor behind the line that grows it, and does not only hand it out."""
+    around = script.function(value) or script.module
+    later = [each for each in script.inside(around) if getattr(each, "lineno", 0) > getattr(value, "lineno", 0)]
+    sums = [each for each in later if isinstance(each, (ast.Call, ast.BinOp, ast.Compare))]
+    return any(isinstance(part, ast.Name) and part.id == held for each in sums for part in ast.walk(each))
+
+
+def _is_meter(script: Script, node: ast.Name) -> bool:
+    """Whether a variable holds an object of a class of the project that adds up what it is told, for itself alone."""
+    made = script.held(node)
+    owner = script.names_class(made.func) if isinstance(made, ast.Call) else None
+    if owner is None and isinstance(made, ast.Call) and script.tree.abroad is not None:
+        found = script.tree.abroad(script.resolve(made.func) or "")
+        owner = found[1] if found is not None and isinstance(found[1], ast.ClassDef) else None
+    if owner is None or re.search(rf"{REDUCED}|dist|rank", ast.unparse(owner)):
+        return False
+    told = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "update"), None)
+    added = [each.target for each in ast.walk(told) if isinstance(each, ast.AugAssign)] if told is not None else []
+    return any(isinstance(each, ast.Attribute) for each in added)
 
 
 def _has_no_gradients(script: Script, loop: ast.For) -> bool:
@@ -131,9 +174,16 @@ def told_after(script: Script, loop: ast.For, held: str) -> ast.AST | None:
             return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
             return None if WITH_RANK.search(script.code(node)) else node
+        if isinstance(node, ast.Call) and names & read and _is_stepped(script, node):
+            return node
         if isinstance(node, ast.Call) and names & read and _is_told_by_helper(script, node, names):
             return node
     return None
+
+
+def _is_stepped(script: Script, call: ast.Call) -> bool:
+    """Whether a call steps a schedule by what it is given: each rank then has a learning rate of its own."""
+    return re.search(r"(?:sched|plateau)\w*\.step$", script.code(call.func), re.IGNORECASE) is not None
 
 
 def _is_told_by_helper(script: Script, call: ast.Call, names: set[str]) -> bool:

@@ -103,8 +103,9 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that all ranks are to download to one place."""
     if _is_another_launchers(script) or script.has_one_rank_a_host:
         return
-    for call in script.calls(*FILES):
-        where = given(call, *FILES[script.resolve(call.func) or ""])
+    own = {id(call): where for call, where in _by_own_function(script)}
+    for call in (*script.calls(*FILES), *(call for call in script.nodes(ast.Call) if id(call) in own)):
+        where = own.get(id(call)) or given(call, *FILES.get(script.resolve(call.func) or "", (MANY, "")))
         if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
             continue
         if _takes_turns(script, call):
@@ -124,6 +125,26 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
             ),
             script.place(call),
         )
+
+
+MANY = 99  # arguments, which no call has
+FETCHES = {"requests.get", "urllib.request.urlopen"}
+IN_TURN = re.compile(r"lock|te?mp|\.part|rename|replace\(|move\(|rank|barrier", re.IGNORECASE)
+"""What says that a file comes to its place at once, or that the ranks do not write it together."""
+
+
+def _by_own_function(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of functions of the file that fetch something and write it to a path that they are handed."""
+    for function in dict.fromkeys(script.function(call) for call in script.calls(*FETCHES)):
+        if not isinstance(function, ast.FunctionDef) or IN_TURN.search(script.code(function)):
+            continue
+        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+        for node in script.inside(*function.body):
+            match node:
+                case ast.Call(func=ast.Name(id="open"), args=[ast.Name(id=path), ast.Constant(value="wb")]):
+                    sites = script.sites(function) if path in names else []
+                    given_paths = [(site, given(site, names.index(path), path)) for site in sites]
+                    yield from ((site, where) for site, where in given_paths if where is not None)
 
 
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")

@@ -94,7 +94,7 @@ def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
-            if _is_lenient(script, call.func.value):
+            if _is_lenient(script, call.func.value) or _is_idle(script, project, call):
                 continue
             default = keyword(call, "default")
             if default is not None and not _is_number(default):
@@ -202,6 +202,17 @@ def _is_asked(script: Script, project: Around, option: ast.Call) -> bool:
     return any(name in tree.read or name in tree.members for _, tree in takers)
 
 
+def _is_idle(script: Script, project: Around, option: ast.Call) -> bool:
+    """Whether a function adds the option to a parser that it is handed, and nobody calls it, here or elsewhere."""
+    function, parser = script.function(option), getattr(option.func, "value", None)
+    bound = script.tree.lookup(parser.id, parser) if isinstance(parser, ast.Name) else []
+    if not isinstance(function, ast.FunctionDef) or not any(isinstance(each.node, ast.arg) for each in bound):
+        return False
+    name = function.name
+    is_named = any(name in each for each in (script.tree.read, script.tree.members)) or function.decorator_list
+    return not is_named and not project.others_say(rf"\b{name}\b")
+
+
 def _is_of_another(script: Script, tree: Tree, node: ast.expr) -> bool:
     """Whether an option is of what a function of the project makes without the command line: of a file, say."""
     made = script.value_in(tree, node.value) if isinstance(node, ast.Attribute) else None
@@ -252,7 +263,7 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             if "--local_rank" not in names or "--local-rank" in names or script.place(call) in told:
                 continue
-            if _is_lenient(script, call.func.value):
+            if _is_lenient(script, call.func.value) or _is_idle(script, project, call):
                 continue
             if "torch.distributed.launch" in script.code(call) or _is_launched(script, project):
                 yield Finding(
@@ -275,6 +286,8 @@ def _joins_by_helper(script: Script) -> bool:
     return last is not None and script.joins_elsewhere(last)
 
 
+GOES_ON = r"(?:(?!--?use[_-]env)[^\n]|\\[ \t]*\n)*"
+"""The rest of a command, over several lines, that hands the local rank over as an option."""
 OF_LIBRARIES = r"\binit_dist\(|\bRunner\b"
 """What makes the process group in scripts of OpenMMLab's libraries."""
 
@@ -282,7 +295,7 @@ OF_LIBRARIES = r"\binit_dist\(|\bRunner\b"
 def _is_launched_beside(script: Script, project: Around) -> bool:
     """Whether a launch script in the same folder starts the file by torch.distributed.launch."""
     name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
-    command = rf"torch\.distributed\.launch\b(?:(?!--?use[_-]env)[^\n]|\\\n)*[\s/]{name}\b"
+    command = rf"torch\.distributed\.launch\b{GOES_ON}[\s/]{name}\b"
     return any(re.search(command, text) for text in project.launches_beside())
 
 
@@ -291,4 +304,4 @@ def _is_launched(script: Script, project: Around) -> bool:
     if re.search(LAUNCHED, script.text):
         return True
     name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
-    return project.in_launches(rf"torch\.distributed\.launch\b(?:(?!--?use[_-]env)[^\n]|\\\n)*\b{name}")
+    return project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}")

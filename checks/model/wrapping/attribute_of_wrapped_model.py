@@ -13,8 +13,8 @@ ddpdoctor reads the file that the factory stands in: a name is bound to `DDP(...
 and the wrapper has not. Attributes that the file sets on the wrapper, and what stands in `try` or under
 `hasattr`, are left alone. Other files are not read.
 
-In a source (`ddpdoctor lint`): the model's class stands in the file and defines the attribute, and the variable holds
-the wrapper on every way.
+In a source (`ddpdoctor lint`): the variable holds the wrapper on every way, and the model's class stands in the file or
+one that it imports and defines the attribute, or a method is called that no wrapper has.
 
 ## How to mend it
 
@@ -129,15 +129,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _is_method_of_none(script: Script, node: ast.Attribute, wrap: Wrap) -> bool:
-    """Whether what is called is a method of no wrapper, of a variable that holds a wrapper wherever it is bound.
+    """Whether what is called is a method of no wrapper, of a variable that holds a wrapper there on every way.
 
     The class of the model is not known: it is of a library.
     """
     call = script.tree.parents[node]
     if not isinstance(call, ast.Call) or call.func is not node or not isinstance(node.value, ast.Name):
         return False
-    bindings = script.tree.lookup(node.value.id, node.value)
-    is_wrapper = len(bindings) == 1 and bindings[0].value is wrap.call
+    is_wrapper = script.held(node.value) is wrap.call
     known = node.attr in OF_EVERY_MODULE or node.attr.startswith("_") or "setattr" in script.text
     return is_wrapper and not known and not script.is_assigned(node)
 
@@ -198,6 +197,10 @@ def _is_asked_for(script: Script, node: ast.Attribute) -> bool:
     for outer in script.tree.above(node):
         if isinstance(outer, ast.Try) and outer.handlers:
             return True
-        if isinstance(outer, (ast.If, ast.IfExp)):
+        if isinstance(outer, (ast.If, ast.IfExp)) and re.search(rf"{ASKS}|\b{node.attr}\b", script.code(outer.test)):
             return True
     return False
+
+
+ASKS = r"(?i)hasattr|isinstance|module|dist|ddp|parallel|world|gpu|rank|multi|launch|process|wrap|accel|type\("
+"""Words of a test that can ask whether there is a wrapper."""

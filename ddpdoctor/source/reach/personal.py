@@ -36,6 +36,8 @@ HOW_OFTEN = re.compile(
     re.IGNORECASE,
 )
 """What looks like such a word, and says how often something is saved, or where."""
+ON_DISK = re.compile(r"local_?(?:path|file|filename|dir|folder|copy|zip|archive|cache)(?:_\w+)?$", re.IGNORECASE)
+"""Names of what is on the disk of this machine, in distinction to what is elsewhere."""
 COUNTS = re.compile(
     r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|process(?:es)?|hosts?|proc_nodes?)(?:_per_(?:node|host))?$"
     r"|^n?(?:gpus|procs|processes|ranks)_per_(?:node|host)$|^nprocs?$|^n?nodes$",
@@ -82,7 +84,7 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
             text = node.value
         is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
-        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text):
+        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text) and not _is_on_disk(found, text):
             return True
         found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
         if _is_counted(tree, node):
@@ -92,6 +94,11 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
         if depth and _is_stored_rankish(tree, node, depth - 1, words):
             return True
     return False
+
+
+def _is_on_disk(found: list[Binding], text: str) -> bool:
+    """Whether a name says where something is on this machine, and is given what can be read: ``local_path``."""
+    return ON_DISK.match(text) is not None and bool(found) and all(each.value is not None for each in found)
 
 
 def _is_counted(tree: Tree, node: ast.AST) -> bool:

@@ -119,7 +119,7 @@ def _repeats(tree: Tree, loop: ast.AST) -> bool:
         return False
     if isinstance(loop.body[-1], (ast.Break, ast.Return, ast.Raise)):
         return False
-    return _is_endless(tree, loop.test) or (_counts_up(loop) and _goes_through(tree, loop))
+    return _is_endless(tree, loop.test) or (_counts_up(loop) and _goes_through(tree, loop)) or _hands_on(tree, loop)
 
 
 def _is_endless(tree: Tree, test: ast.expr) -> bool:
@@ -139,6 +139,30 @@ def _counts_up(loop: ast.While) -> bool:
             added = [each for each in _own(loop) if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)]
             return any(ast.unparse(each.target) == name for each in added)
     return False
+
+
+def _hands_on(tree: Tree, loop: ast.While) -> bool:
+    """Whether a function of the project trains and counts in each pass: ``loss, step = train(loader, step=step)``."""
+    match loop.test:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt() | ast.LtE()], comparators=[_]):
+            for node in _own(loop):
+                call = node.value if isinstance(node, ast.Assign) else None
+                if not isinstance(call, ast.Call) or name not in _names(*node.targets):  # type: ignore[attr-defined]
+                    continue
+                found = definition(tree, call.func)
+                handed = name in _names(*call.args, *(each.value for each in call.keywords))
+                if handed and found is not None and learns(*found) and not _samples_anew(tree, loop):
+                    return True
+    return False
+
+
+def _names(*parts: ast.AST) -> set[str]:
+    return {each.id for part in parts for each in ast.walk(part) if isinstance(each, ast.Name)}
+
+
+def _samples_anew(tree: Tree, loop: ast.While) -> bool:
+    calls = (each for each in _own(loop) if isinstance(each, ast.Call))
+    return any((resolve(tree, each.func) or "").endswith(("Sampler", "random_split")) for each in calls)
 
 
 def _goes_through(tree: Tree, loop: ast.While) -> bool:

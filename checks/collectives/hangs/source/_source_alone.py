@@ -104,14 +104,15 @@ def _others_call(script: Script, call: ast.Call, test: ast.expr) -> bool:
 def _has_counterpart(script: Script, call: ast.Call) -> bool:
     """Whether a collective stands where only the other ranks come, or one that they can be in at the same time.
 
-    One that all ranks reach later in the same function is no counterpart: the one rank calls it as well.
+    One that all ranks reach later in the same function is no counterpart: the one rank calls it as well. Neither is
+    one behind the same tests as the call, of a loop around both, say.
     """
+    shared = script.guards(call)
     for other in script.calls(*COLLECTIVES):
-        if any(guard.who(script.tree) == OTHER_RANKS for guard in script.guards(other)):
+        own = [guard for guard in script.guards(other) if guard not in shared]
+        if any(guard.who(script.tree) == OTHER_RANKS for guard in own):
             return True
-        if script.one_rank_guard(other) is None and any(
-            guard.is_rankish(script.tree) for guard in script.guards(other)
-        ):
+        if script.one_rank_guard(other) is None and any(guard.is_rankish(script.tree) for guard in own):
             return True
     return bool(script.function(call)) and any(
         isinstance(node, (ast.Yield, ast.YieldFrom)) and script.function(node) is script.function(call)

@@ -1,0 +1,137 @@
+"""A name is given a value on one rank alone, and read on all of them.
+
+## What happens
+
+`if rank == 0: folder = make_folder()`, and further down, on every rank, `os.listdir(folder)`: the other ranks end with
+"UnboundLocalError: cannot access local variable 'folder' where it is not associated with a value", or "NameError: name
+'folder' is not defined" at the top of a script. Rank 0 goes on, and waits for them in its next collective. In a
+training of one process, where the rank is 0, nothing of this shows.
+
+## How to be sure
+
+All lines of the function that give the name a value stand behind a test that lets one rank through, and no test that
+can depend on the rank stands around the line that reads it.
+
+## How to mend it
+
+Give the name a value on all ranks before the test: what follows from the options alone is the same everywhere. What
+one rank alone can know, `torch.distributed.broadcast_object_list` hands to the others. What is meant for one rank
+alone belongs behind the test as well.
+
+## Versions and sources
+
+Holds for all versions of Python and torch. Source: Python's language reference, "Resolution of names".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import ONE_RANK, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP458", Severity.ERROR)
+UNSEEN = re.compile(r"\b(?:locals|vars|globals|dir|exec)\(\)?")
+"""What can ask for names, or bind them, without naming them."""
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for names of a function, or of the file, that one rank alone gives a value, and that all ranks read."""
+    if not script.runs_in_ranks and not script.text.count("rank"):
+        return
+    for scope, names in script.tree.bindings.items():
+        if isinstance(scope, ast.ClassDef) or UNSEEN.search(script.text):
+            continue
+        for name, bindings in names.items():
+            if name not in script.tree.read or not _is_branched(script, bindings[0].node):
+                continue
+            begun = [each.node for each in bindings if not _goes_on(script, scope, name, each.node)]
+            tests = [script.one_rank_guard(each) for each in begun]
+            if not tests or any(each is None or _is_of_another(each.test) for each in tests):
+                continue  # or each rank has a value of its own
+            read = _read(script, scope, name, min(each.line for each in bindings))
+            if read is not None and tests[0] is not None and not _others_go_elsewhere(script, begun[0], read):
+                yield Finding(
+                    f"{name} is given a value on one rank alone, and read here on all: the others end with a NameError",
+                    (
+                        script.seen(read, "a value on all ranks"),
+                        script.seen(begun[0]),
+                        script.seen(tests[0].test),
+                    ),
+                    Fix(
+                        "give it a value on all ranks, hand it to the others, or read it behind the same test",
+                        diff=f"+given = [{name} if rank == 0 else None]\n"
+                        "+torch.distributed.broadcast_object_list(given, src=0)",
+                    ),
+                    script.place(read),
+                )
+
+
+def _is_branched(script: Script, node: ast.AST) -> bool:
+    """Whether a node stands in an ``if``: to ask for that first is quick, and true of few."""
+    return any(isinstance(each, ast.If) for each in script.tree.above(node))
+
+
+def _is_of_another(test: ast.expr) -> bool:
+    """Whether a test names another rank than the first: ``rank == 1``, beside ``rank == 0``."""
+    return any(isinstance(each, ast.Constant) and each.value not in {0, None} for each in ast.walk(test))
+
+
+def _goes_on(script: Script, scope: ast.AST, name: str, binding: ast.AST) -> bool:
+    """Whether what gives a name a value reads it first, or stands behind a test that does: ``if new > best``."""
+    around = [each.test for each in script.tree.above(binding) if isinstance(each, (ast.If, ast.While))]
+    own = binding.value if isinstance(binding, (ast.Assign, ast.AnnAssign)) else None
+    read = [node for part in (own, *around) if part is not None for node in ast.walk(part)]
+    return isinstance(binding, ast.AugAssign) or any(
+        isinstance(node, ast.Name) and node.id == name and script.tree.scope(node) is scope for node in read
+    )
+
+
+def _read(script: Script, scope: ast.AST, name: str, line: int) -> ast.Name | None:
+    """Return the first line below another that reads a name of a scope on all ranks, where a failure is not caught."""
+    for node in script.tree.read.get(name, ()):
+        if script.tree.scope(node) is not scope or node.lineno <= line or _is_caught(script, node):
+            continue
+        if any(ASKS.search(script.code(each.test)) for each in script.guards(node)):
+            continue
+        if script.all_ranks_reach(node) or script.ranks_of_others_reach(node):
+            return node
+    return None
+
+
+ASKS = re.compile(
+    r"rank|main|master|primary|chief|leader|first|zero|proc|log|writ|print|verbose|save|node|gpu|host|root|record|report"
+    r"|wandb|track|board|display|show|debug",
+    re.IGNORECASE,
+)
+"""Words of a test that can keep ranks away by what is not seen here."""
+
+
+def _is_caught(script: Script, node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(node))
+
+
+def _others_go_elsewhere(script: Script, given: ast.AST, read: ast.AST) -> bool:
+    """Whether the other ranks are sent into something of their own before they can come to a line: workers, say."""
+    around = script.function(given) or script.module
+    for branch in (each for each in script.inside(around) if isinstance(each, ast.If)):
+        side = script.who(branch.test)
+        away = branch.orelse if side == ONE_RANK else branch.body if side == OTHER_RANKS else []
+        if away and branch.lineno < getattr(read, "lineno", 0) and _can_stay(script, away):
+            return True
+    return False
+
+
+def _can_stay(script: Script, block: list[ast.stmt]) -> bool:
+    """Whether a rank can stay in a block: it waits there in a loop, or in what is called last."""
+    if any(isinstance(node, (ast.While, ast.Await)) for node in script.inside(*block)):
+        return True
+    last = block[-1]
+    is_call = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
+    return is_call and re.match(r"print|logg(?:er|ing)\b|os\.|(?:torch\.)?dist", script.code(last)) is None
