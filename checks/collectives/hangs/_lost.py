@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from linecache import getline
 
@@ -9,12 +10,17 @@ from ddpdoctor.check import (
     Doing,
     Evidence,
     Position,
+    Site,
     Stalled,
+    calls_at,
+    resolve,
+    tree_of,
 )
 
 from ._keys import of_key
 from ._told import short
 
+BARRIER = "threading.Barrier"
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 
 
@@ -25,6 +31,8 @@ def who_waits(event: Stalled) -> str:
         return f"rank {waiting.rank} waits for it in {waiting.operation} at {short(waiting.site)}"
     if len(event.ranks) < event.world_size:
         return "the ranks of other hosts wait for it as soon as they communicate"
+    if ended := event.doing(Doing.ENDED):
+        return f"rank {ended[0].rank} has ended" + (f", and {len(ended) - 1} more" if ended[1:] else "")
     return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
 
 
@@ -40,9 +48,27 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     awaited = (stands or lost).awaited
     if awaited is None:
         return at
+    if name := barrier_of_threads((stands or lost).site):
+        return f"{at}, and waits for {name}, a Barrier of threads: those of other processes never come to it"
     key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
     return f"{at}, and waits for {awaited.what}{whom}{key}"
+
+
+def barrier_of_threads(site: Site | None) -> str:
+    """Return the name of the threading.Barrier that a line waits at, where its file makes it; empty for all else."""
+    if site is None:
+        return ""
+    tree = tree_of(site.file)
+    called = [each.func for each in calls_at(site.file, site.line) if isinstance(each.func, ast.Attribute)]
+    made = [
+        ast.unparse(target)
+        for each in tree.of(ast.Assign)
+        if isinstance(each.value, ast.Call) and resolve(tree, each.value.func) == BARRIER
+        for target in each.targets
+    ]
+    waits = [ast.unparse(each.value) for each in called if each.attr == "wait"]
+    return next((name for name in waits if name in made), "")
 
 
 def lines(lost: Position) -> Iterator[Evidence]:

@@ -46,9 +46,11 @@ def _socket(pid: int, connection, store: int) -> Awaited:  # type: ignore[no-unt
         return Awaited(
             f"an answer of {THE_STORE} ({peer}), which comes when a rank sets the key",
             "set the key on a rank before another one waits for it",
+            port=store,
         )
     return Awaited(
         f"an answer of {peer}",
         "ask with a time-out, and find out why nothing comes",
         f"ss -tnpi dst {peer}   # PID {pid}",
+        port=connection.raddr.port if connection.raddr else 0,
     )
