@@ -168,6 +168,60 @@ def test_a_continue_can_leave_a_forward_out(script: Script, test: str, said: str
     assert said in told.message
 
 
+HELPED = """\
+def evaluate(batches):
+    {early}
+    dist.all_reduce(accuracy)
+
+def train():
+    for epoch in range(4):
+        for _ in {steps}:
+            {skip}
+            loss = model(batch)
+        try:
+            print(evaluate(held_out))
+        except Exception as exc:
+            print(exc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "steps", "skip", "said"),
+    [
+        (
+            "hits = sum(batches)",
+            "range(5)",
+            "pass",
+            "Exception",
+            "`except Exception` at line 12 goes on after an error",
+        ),
+        ("if not batches: return", "range(5)", "pass", "has left that out"),
+        ("hits = sum(batches)", "range(own)", "pass", "had gone on to"),
+        ("hits = sum(batches)", "range(5)", "if bad(batch): continue", "had gone on to"),
+    ],
+    ids=["an error", "an early return", "own passes", "a forward less"],
+)
+def test_a_function_that_one_rank_has_not_come_through(
+    script: Script, early: str, steps: str, skip: str, said: str
+) -> None:
+    """It is called once in the loop that the other rank is in, and its batches are as many on all ranks."""
+    path = script(HELPED.format(early=early, steps=steps, skip=skip))
+    ours = call("[1]", 5, site=Site(path, 3, "evaluate"))
+    lost = Failed(pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=Site(path, 9, "train"))
+    ranks = (
+        Progress(rank=0, forwards=15, recent=(ours,)),
+        Progress(rank=1, forwards=16, recent=(call("[1]", 4),)),
+    )
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks)
+    found = Training()
+    for rank in (0, 1):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+    [told] = [each.finding for each in Dispatcher(CHECKS).see_of(found, event) if each.check.slug == "ranks-diverge"]
+
+    assert said in told.message
+    assert (told.ambiguity is None) is ("range(5)" in steps and skip == "pass")
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [

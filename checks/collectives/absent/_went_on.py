@@ -32,6 +32,10 @@ SKIPPED = Fix(
 )
 
 
+RAISED = Fix(
+    "mend the error that the handler hides, and let it end the rank: one that goes on alone is waited for",
+    diff=" except Exception as exc:\n     print(exc)\n+    raise",
+)
 AGREED = Fix(
     "decide together: what one rank leaves out, all leave out",
     diff="+flag = torch.tensor(float({test}), device=device)\n"
@@ -42,11 +46,13 @@ AGREED = Fix(
 def went_on(found: GoneOn, event: PeerLost) -> Finding:
     """Return that a rank left the call out, or that the other one left a loop early, as far as it is known."""
     call = found.call
-    if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, call.site)):
+    at = found.via or call.site
+    if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, at)):
         return _skipped_forward(found, event, skip[0], f"if {skip[1]}", skip[1])
     if found.skipped and (handler := _only_handler(call.site)):
         return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
     tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
+    handler = _only_handler(found.via) if found.skipped and not tests else None
     return Finding(
         (
             f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
@@ -55,7 +61,10 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             else f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} "
             f"forwards; rank {found.other} was in forward {found.others}"
         )
-        + (f", at {short(found.site)}" if found.site else ""),
+        + (f", at {short(found.site)}" if found.site else "")
+        + (
+            f": `{handler.test or handler.kind}` at line {handler.line} goes on after an error in it" if handler else ""
+        ),
         (
             Evidence(
                 f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
@@ -64,7 +73,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             *(Evidence(f"it is reached where {each}", "the same on all ranks", str(call.site)) for each in tests[:2]),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
+        RAISED if handler else SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
         place(call.site, rank=found.rank),
         ambiguity=None
         if found.skipped is not None
