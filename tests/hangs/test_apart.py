@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.checks.collectives.hangs._keys import of_key
-from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch
+from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch, unlike_passes
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
@@ -193,7 +193,6 @@ def train():
             "range(5)",
             "pass",
             "Exception",
-            "`except Exception` at line 12 goes on after an error",
         ),
         ("if not batches: return", "range(5)", "pass", "has left that out"),
         ("hits = sum(batches)", "range(own)", "pass", "had gone on to"),
@@ -252,6 +251,22 @@ def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
     told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
 
     assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+
+
+@pytest.mark.parametrize(("own", "training", "told"), [(0, True, {0: 5, 1: 0}), (0, False, {}), (1, True, {})])
+def test_a_pass_that_gave_one_rank_nothing(own: int, told: dict[int, int], *, training: bool) -> None:
+    """The other one is in it still: how many batches it is to have, its loader says. Of evaluations nothing is said."""
+    found = Training()
+    for rank, batches in enumerate((5, own)):
+        found.add(
+            EpochStarted(
+                pid=rank + 1, time=0.5, rank=rank, loader=0, number=0, training=training, dataset="", length=20,
+                batches=batches, batch_size=4, sampler=None, workers=0, drop_last=False, iterable=False, given=0,
+                owning_library="", subgroups=False,
+            )
+        )  # fmt: skip
+    found.add(EpochEnded(pid=2, time=1.0, rank=1, loader=0, number=0, batches=own, complete=True, trained=own > 0))
+    assert unlike_passes(found) == told
 
 
 KEYS = """\

@@ -59,6 +59,7 @@ from ..hangs.source._exits import loop_left_by
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ._accumulated import no_sync_in, unlike_accumulation
 from ._under_a_test import under_a_test
 from ._went_on import FIX, UNEVEN, went_on
 
@@ -212,6 +213,8 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
         return None
     loop = Site(found.loop.file, found.loop.line, "")
     ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
+    if ahead.forwards == behind.forwards > 0 and (unsynced := no_sync_in(loop)):
+        return unlike_accumulation(ahead, behind, unsynced, event)
     return Finding(
         f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
         f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",
