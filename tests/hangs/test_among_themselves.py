@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers import Script
 
 from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position
 from ddpdoctor.watch.monitor import among_themselves
 from ddpdoctor.watch.monitor.seen import threads
@@ -31,6 +34,23 @@ SERVER = """
 import socket, sys
 socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(1)
 """
+
+
+AT_BARRIER = tuple(Frame(threading.__file__, 9, each) for each in ("wait", "wait_for", "_wait", "wait"))
+AT_EVENT = tuple(Frame(threading.__file__, 9, each) for each in ("wait", "wait"))
+IN_QUEUE = (AT_EVENT[0], Frame(queue.__file__, 9, "get"))
+LIBRARY = (Frame("/lib/python3/site-packages/pyarrow/fs.py", 9, "read"),)
+LOCKS = """\
+import threading
+from library import Lock
+own = threading.Lock()
+other = Lock()
+with own:
+    pass
+with other:
+    pass
+"""
+OWN, OTHER = 5, 7
 
 
 @pytest.fixture
@@ -54,11 +74,16 @@ def standing(started: list[subprocess.Popen[bytes]], code: str, *args: str) -> P
     return Position(rank=len(started) - 1, pid=process.pid, doing=Doing.STANDING, seconds=40, awaited=found)
 
 
-def certain(monkeypatch: pytest.MonkeyPatch, *ranks: Position, alone: bool = True) -> bool:
+def certain(
+    monkeypatch: pytest.MonkeyPatch, *ranks: Position, alone: bool = True, inner: tuple[Frame, ...] = AT_BARRIER
+) -> bool:
     """Ask of ranks whose other threads are known."""
     told = {each.pid for each in ranks} if alone else set()
     monkeypatch.setattr(among_themselves, "those_alone", lambda _: told)
-    return among_themselves.wait_for_each_other(ranks, [])
+    store = Frame(str(Path(__file__).with_name("store.py")), 1, "main")
+    monkeypatch.setattr(among_themselves, "_calls", lambda frame, _: [frame] if frame is store else [])
+    frames = {each.pid: (store,) if each.awaited and each.awaited.port else inner for each in ranks}
+    return among_themselves.wait_for_each_other(ranks, frames, [])
 
 
 def test_nobody_comes_to_a_barrier_of_threads(
@@ -69,6 +94,24 @@ def test_nobody_comes_to_a_barrier_of_threads(
     assert certain(monkeypatch, *ranks)
     assert not certain(monkeypatch, *ranks, alone=False)
     assert not certain(monkeypatch, *ranks, standing(started, BARRIER.format(600)))
+
+
+def test_what_a_thread_of_a_library_could_wake_is_not_told(
+    started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
+    """It is no Python: an event, a lock of somebody else's class, and what waits within native code."""
+    rank = standing(started, BARRIER.format(""))
+    path = script(LOCKS)
+    for inner, told in (
+        (AT_BARRIER, True),
+        (IN_QUEUE, True),
+        (AT_EVENT, False),
+        (LIBRARY, False),
+        ((Frame(path, OWN, "<module>"),), True),
+        ((Frame(path, OTHER, "<module>"),), False),
+        ((), False),
+    ):
+        assert certain(monkeypatch, rank, inner=inner) is told, inner
 
 
 def test_a_store_of_the_ranks_and_a_server_of_others(

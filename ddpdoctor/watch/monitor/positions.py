@@ -13,7 +13,7 @@ from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled, Started
-from ddpdoctor.watch.monitor.among_themselves import wait_for_each_other
+from ddpdoctor.watch.monitor.among_themselves import by_their_stores, wait_for_each_other
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
@@ -70,8 +70,10 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
     size = _size(training)
     waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
-    if not waits and not (_all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, after)):
+    are_kept = _all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, look, after)
+    if not waits and not are_kept:
         return None
+    found = found if waits else by_their_stores(found)
     if any(each.doing is Doing.RESTING for each in found):
         return None
     pids = [each.pid for each in found]
@@ -102,10 +104,10 @@ def _all_kept_here(found: Iterable[Position], after: float) -> bool:
     return all(each.seconds >= after and (each.doing is Doing.STOPPED or _keeps_itself(each)) for each in found)
 
 
-def _nobody_is_left(found: Sequence[Position], ranks: Iterable[Rank], after: float) -> bool:
+def _nobody_is_left(found: Sequence[Position], ranks: Iterable[Rank], look: Look, after: float) -> bool:
     """Whether all ranks of a training stand, and nobody but they could wake one of them."""
     stand = all(each.doing is Doing.STANDING and each.seconds >= after for each in found)
-    return stand and wait_for_each_other(found, [each.reader.base for each in ranks])
+    return stand and wait_for_each_other(found, look.second, [each.reader.base for each in ranks])
 
 
 def _keeps_itself(position: Position) -> bool:
