@@ -60,6 +60,22 @@ def test_a_send_that_is_passed_by_is_named_with_its_test(tmp_path: Path, test: s
     assert f"has passed by the line that sends one, stages.py:{PASSED}, under `if {test}`" in message
 
 
+def test_a_send_of_an_earlier_pass_is_passed_by_in_this_one(tmp_path: Path) -> None:
+    """Between two calls of the rank that stand around it."""
+    path = tmp_path / "stages.py"
+    path.write_text(STAGES.format(test="training") + "            dist.recv(batch, 0)\n")
+    sends, returned, takes, passed = (Site(str(path), line, "backward") for line in (SEND, RETURNED, TAKES, PASSED))
+    again = Site(str(path), PASSED + 1, "backward")
+    first = (called(1, "send", "to 1", sends), called(2, "recv", "from 1", returned))
+    second = (called(1, "recv", "from 0", takes), called(2, "send", "to 0", passed), called(3, "recv", "from 0", again))
+    assert "passed by" not in told(first, second)[0][1]
+    second += (called(4, "recv", "from 0", takes), called(5, "recv", "from 0", again))
+    ((_, message, line),) = told(first, second)
+
+    assert line == PASSED
+    assert "under `if training`" in message
+
+
 def test_a_send_that_was_made_once_is_not_passed_by(tmp_path: Path) -> None:
     """Then the order of the calls is at fault, or their number."""
     path = tmp_path / "stages.py"

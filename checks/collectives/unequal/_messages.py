@@ -110,7 +110,7 @@ def _passed(position: Position) -> Passed | None:
     if block is None:
         return None
     home = block if isinstance(block, FUNCTIONS) else tree.function(block)
-    made = {each.site.line for each in position.recent if each.site is not None and each.site.file == site.file}
+    made = _lines_run(position, site)
     sends = [
         each
         for each in tree.of(ast.Call)
@@ -119,6 +119,15 @@ def _passed(position: Position) -> Passed | None:
     ]
     found = [Passed(each.lineno, test) for each in sends if (test := _test(tree, each, site.line))]
     return found[0] if len(found) == len(sends) == 1 else None
+
+
+def _lines_run(position: Position, site: Site) -> set[int]:
+    """Return the lines that a rank has called from, but for those that it has passed by since its call before."""
+    lines = [each.site.line for each in position.recent if each.site is not None and each.site.file == site.file]
+    before = position.recent[-2].site if len(position.recent) > 1 else None
+    if before is None or (before.file, before.function) != (site.file, site.function):
+        return {*lines}
+    return {*lines} - {*range(before.line + 1, site.line)}
 
 
 def _block(tree: Tree, line: int) -> ast.AST | None:

@@ -135,7 +135,9 @@ def unlike_passes(training: Training) -> dict[int, int]:
     for each in training.of(EpochEnded, complete=True, trained=True):
         if each.rank is not None:
             passes.setdefault((each.loader, each.number), {})[each.rank] = each.batches
-    return next((counts for _, counts in sorted(passes.items()) if len(set(counts.values())) > 1), {}) or _empty(training)
+    return next((counts for _, counts in sorted(passes.items()) if len(set(counts.values())) > 1), {}) or _empty(
+        training
+    )
 
 
 def _empty(training: Training) -> dict[int, int]:
