@@ -12,7 +12,9 @@ from ddpdoctor.check import (
     Position,
     Site,
     Stalled,
+    asked_lock,
     calls_at,
+    held_locks,
     resolve,
     tree_of,
 )
@@ -20,7 +22,7 @@ from ddpdoctor.check import (
 from ._keys import of_key
 from ._told import short
 
-BARRIER = "threading.Barrier"
+BARRIER, LOCK = "threading.Barrier", "threading.Lock"
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 
 
@@ -50,6 +52,8 @@ def what_keeps(lost: Position, event: Stalled) -> str:
         return at
     if name := barrier_of_threads((stands or lost).site):
         return f"{at}, and waits for {name}, a Barrier of threads: those of other processes never come to it"
+    if stands is None and awaited.thread and (line := taken_itself(lost)):
+        return f", and waits for a lock that it has taken itself at line {line}"
     key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
     return f"{at}, and waits for {awaited.what}{whom}{key}"
@@ -59,16 +63,30 @@ def barrier_of_threads(site: Site | None) -> str:
     """Return the name of the threading.Barrier that a line waits at, where its file makes it; empty for all else."""
     if site is None:
         return ""
-    tree = tree_of(site.file)
     called = [each.func for each in calls_at(site.file, site.line) if isinstance(each.func, ast.Attribute)]
-    made = [
-        ast.unparse(target)
-        for each in tree.of(ast.Assign)
-        if isinstance(each.value, ast.Call) and resolve(tree, each.value.func) == BARRIER
-        for target in each.targets
-    ]
     waits = [ast.unparse(each.value) for each in called if each.attr == "wait"]
-    return next((name for name in waits if name in made), "")
+    return next((name for name in waits if _is_made_by(site.file, name, BARRIER)), "")
+
+
+def _is_made_by(file: str, name: str, made: str) -> bool:
+    """Whether a line of a file gives a name what this function of Python's returns."""
+    tree = tree_of(file)
+    return any(
+        isinstance(each.value, ast.Call)
+        and resolve(tree, each.value.func) == made
+        and name in map(ast.unparse, each.targets)
+        for each in tree.of(ast.Assign)
+    )
+
+
+def taken_itself(lost: Position) -> int:
+    """Return the line at which a rank has taken the lock that it now asks for, by a name of its module; 0 for none."""
+    site = lost.site
+    name = asked_lock(site.file, site.line) if site is not None and not lost.function else ""
+    if site is None or not name.isidentifier() or not _is_made_by(site.file, name, LOCK):
+        return 0  # an attribute can be another object's
+    callers = [each for each in lost.stack[1:] if each.file == site.file]
+    return next((held.line for each in callers for held in held_locks(each.file, each.line) if held.name == name), 0)
 
 
 def lines(lost: Position) -> Iterator[Evidence]:
