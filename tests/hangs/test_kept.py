@@ -191,10 +191,19 @@ def test_a_rank_whose_end_nobody_has_asked_for(code: int, doing: Doing) -> None:
     assert ended_ranks(job, ()) == {}
 
 
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 @pytest.mark.parametrize(("meets", "gone"), [("127.0.0.1", (1,)), ("localhost", (1,)), ("n0", ()), ("", ())])
-def test_a_rank_that_is_missing_can_only_have_been_here(meets: str, gone: tuple[int, ...]) -> None:
-    """Where all meet at a loopback address, and one that is here is connected to it."""
-    with socket.create_server(("127.0.0.1", 0)) as store, socket.create_connection(store.getsockname()):
+def test_a_rank_that_is_missing_can_only_have_been_here(
+    meets: str, gone: tuple[int, ...], family: socket.AddressFamily
+) -> None:
+    """Where all meet at a loopback address, and one that is here is connected to it; torch's store listens on IPv6."""
+    mapped = family is socket.AF_INET6
+    address = "::ffff:127.0.0.1" if mapped else "127.0.0.1"
+    with (
+        socket.create_server(("::" if mapped else address, 0), family=family, dualstack_ipv6=mapped) as store,
+        socket.socket(family) as client,
+    ):
+        client.connect((address, store.getsockname()[1]))
         port = store.getsockname()[1]
         environ = {"MASTER_ADDR": meets, "MASTER_PORT": str(port)}
         told = Identity(0, 2, address=f"{meets}:{port}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_CODE = -1  # the last field
 ZOMBIE = "Z"
+MAPPED = "::ffff:"  # begins an address of IPv4 in a socket of IPv6, which torch's store has
 
 
 def ended_ranks(job: Job, told: Iterable[int]) -> dict[int, Doing]:
@@ -53,7 +54,7 @@ def _meets_on_loopback(rank: Rank) -> bool:
     with suppress(psutil.Error):
         every = psutil.Process(rank.pid).net_connections("tcp")
         ends = [each.raddr for each in every if each.status == psutil.CONN_ESTABLISHED]
-        return any(each.port == rank.store and is_loopback(each.ip) for each in ends)
+        return any(each.port == rank.store and is_loopback(each.ip.removeprefix(MAPPED)) for each in ends)
     return False
 
 
