@@ -11,7 +11,19 @@ from ddpdoctor.checks.collectives.hangs._keys import of_key
 from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch, unlike_passes
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
+from ddpdoctor.watch.events import (
+    Communication,
+    Doing,
+    EpochEnded,
+    EpochStarted,
+    Failed,
+    Joined,
+    PeerLost,
+    Position,
+    Progress,
+    Site,
+    Stalled,
+)
 from ddpdoctor.watch.rank.hooks import communications
 from ddpdoctor.watch.training import Training
 
@@ -251,6 +263,28 @@ def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
     told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
 
     assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+
+
+@pytest.mark.parametrize(("steps", "said"), [("range(5)", "has left that out"), ("range(own)", "has left the loop")])
+def test_a_function_that_one_rank_has_left_out_in_a_hang(script: Script, steps: str, said: str) -> None:
+    """Both ranks live and wait: the one in the loop is a forward further on."""
+    path = script(HELPED.format(early="if not batches: return", steps=steps, skip="pass"))
+    judge = Dispatcher(CHECKS)
+    ranks = []
+    for rank, (line, function, operation) in enumerate(((3, "evaluate", "all_reduce"), (9, "train", "backward"))):
+        list(judge.see(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo")))
+        site = Site(path, line, function)
+        stack = (site, Site(path, 11, "train")) if function == "evaluate" else (site,)
+        recent = (call("[1]", 5, operation, site),) if rank == 0 else (call("[1]", 4),)
+        position = Position(
+            rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=40, site=site, operation=operation, recent=recent,
+            forwards=15 + rank, stack=(*stack, Site(path, 15, "<module>")),
+        )  # fmt: skip
+        ranks.append(position)
+    [told] = judge.see(Stalled(pid=0, time=20.0, ranks=tuple(ranks), world_size=2))
+
+    assert told.check.slug == "ranks-diverge"
+    assert said in told.finding.message
 
 
 @pytest.mark.parametrize(("own", "training", "told"), [(0, True, {0: 5, 1: 0}), (0, False, {}), (1, True, {})])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
+from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
 
-from ..hangs._told import short
+from ..hangs._told import seen, short, table
+from ..hangs.calls._callers import caller_of, left_alike, share_a_loop
 from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Exit, Site
+    from ddpdoctor.check import Exit, Position, Site, Stalled
 
     from ..hangs.calls._apart import GoneOn
 
@@ -84,6 +85,34 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
         ),
+    )
+
+
+def left_out_by(event: Stalled) -> Finding | None:
+    """Find a rank that waits in a function which another one, a forward further on, has not come through."""
+    for ahead in event.doing(Doing.WAITING):
+        for behind in event.doing(Doing.WAITING):
+            if ahead.site is None or behind.site is None or not behind.forwards > ahead.forwards > 0:
+                continue
+            via = caller_of(ahead.site, behind.site)
+            if via is not None and share_a_loop(via, behind.site) and left_alike(via.file, behind.site.line, via.line):
+                return _left_out(event, ahead, behind)
+    return None
+
+
+def _left_out(event: Stalled, ahead: Position, behind: Position) -> Finding:
+    site = ahead.site
+    tests = tests_around(site.file, site.line) if site else []
+    return Finding(
+        f"rank {ahead.rank} waits in {ahead.operation} at {short(site)} after {ahead.forwards} forwards; rank "
+        f"{behind.rank} has left that out, and is in forward {behind.forwards}, at {short(behind.site)}",
+        (
+            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(site)) for each in tests[:2]),
+            *seen(event),
+        ),
+        SKIPPED,
+        place(site, rank=ahead.rank),
+        table=table(event),
     )
 
 

@@ -5,10 +5,9 @@ gloo ends a process that is sent more bytes than it made room for: it is gone wi
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, tree_of, ways_past
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
 from .._joins import joined_by_some, met_in_join
 from .._pairs import POINT_TO_POINT, overrun
@@ -19,7 +18,7 @@ from ..source._batches import behind_a_batch
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
 from ._alone import called_alone
-from ._callers import caller_of, left_alike
+from ._callers import caller_of, left_alike, share_a_loop
 from ._compared import first_mismatch
 from ._once_more import OnceMore, once_more
 
@@ -208,13 +207,8 @@ def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
     at = call if same else caller_of(call, going)
     if at is None:
         return None
-    lines = at.line, going.line
-    tree = tree_of(at.file)
-    share = any(
-        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
-        for each in (*tree.of(ast.For), *tree.of(ast.While))
-    )
-    left = in_one_loop(at.file, *lines) or (share and (alike or left_alike(at.file, going.line, at.line)))
+    shared = share_a_loop(at, going) and (alike or left_alike(at.file, going.line, at.line))
+    left = in_one_loop(at.file, at.line, going.line) or shared
     return left or (False if same else None)
 
 

@@ -30,6 +30,16 @@ def caller_of(call: Site, going: Site) -> Site | None:
     return Site(call.file, named[0].lineno, going.function)
 
 
+def share_a_loop(one: Site, other: Site) -> bool:
+    """Whether a loop of one file has both lines."""
+    tree = tree_of(one.file)
+    lines = one.line, other.line
+    return one.file == other.file and any(
+        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
+        for each in (*tree.of(ast.For), *tree.of(ast.While))
+    )
+
+
 def left_alike(file: str, inside: int, outside: int) -> bool:
     """Whether all ranks run a line equally often in the loops that another line is not in: no test is around it."""
     tree = tree_of(file)
