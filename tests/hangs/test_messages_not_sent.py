@@ -69,8 +69,8 @@ def test_a_send_of_an_earlier_pass_is_passed_by_in_this_one(tmp_path: Path) -> N
     first = (called(1, "send", "to 1", sends), called(2, "recv", "from 1", returned))
     second = (called(1, "recv", "from 0", takes), called(2, "send", "to 0", passed), called(3, "recv", "from 0", again))
     assert "passed by" not in told(first, second)[0][1]
-    second += (called(4, "recv", "from 0", takes), called(5, "recv", "from 0", again))
-    ((_, message, line),) = told(first, second)
+    passes = (*second, called(4, "recv", "from 0", takes), called(5, "recv", "from 0", again))
+    ((_, message, line),) = told(first, passes)
 
     assert line == PASSED
     assert "under `if training`" in message

@@ -172,7 +172,7 @@ def test_a_rank_that_counts_how_often_it_asks_is_not_at_work(script: str) -> Non
     assert not polled.only_asks(replace(asks, looks=others))
     found = question(script, COUNTS)
     assert found is not None
-    assert (found.counts, found.limited) == ({"waited"}, True)
+    assert (found.counts, found.limited) == (frozenset({"waited"}), True)
 
 
 def test_a_key_that_no_rank_is_left_to_set(script: str) -> None:
