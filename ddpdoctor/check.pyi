@@ -132,6 +132,7 @@ from ddpdoctor.lint.around import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
+from ddpdoctor.source.held import asked_lock as asked_lock, held_locks as held_locks
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
 from ddpdoctor.source.launching.launcher_options import launcher_options as launcher_options
 from ddpdoctor.source.launching.launchers import Launch as Launch

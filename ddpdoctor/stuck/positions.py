@@ -21,7 +21,7 @@ from ddpdoctor.stuck.looks.builds import of_left_lock, waits_for_build
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.gpus import uses
 from ddpdoctor.stuck.ranks.processes import identities
-from ddpdoctor.stuck.ranks.unreaped import ended_ranks
+from ddpdoctor.stuck.ranks.unreaped import ended_ranks, gone_from_here
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
 from ddpdoctor.stuck.waits.kept import of_database, of_polled_lock, of_threads
 from ddpdoctor.stuck.waits.polled import of_poll, only_asks
@@ -62,6 +62,8 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     ]
     ended = dict.fromkeys(job.ended_here(identities()), Doing.ENDED)
     ended |= ended_ranks(job, ended)
+    if any(each.position.operation not in {"", JOINING} and "gloo" in each.backends for each in here):
+        ended = dict.fromkeys(gone_from_here(job), Doing.ENDED) | ended  # gloo makes no group before all have come
     gone = [Position(rank=rank, pid=0, doing=doing, seconds=seconds) for rank, doing in ended.items()]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)

@@ -2,8 +2,8 @@
 
 ``PID.events`` has a JSON line an event. ``PID.pulse`` is mapped into memory: counters that only grow, and a ring of the
 last communications, so that a step costs a few stores and no system call. Through ``PID.ask`` the monitor asks, and
-finds the answers in ``PID.stack`` and ``PID.flight``; ``PID.dump`` is where faulthandler writes when a signal comes,
-``PID.crash`` where it writes as the process dies of one.
+finds the answers in ``PID.stack``, ``PID.threads`` and ``PID.flight``; ``PID.dump`` is where faulthandler writes when a
+signal comes, ``PID.crash`` where it writes as the process dies of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ddpdoctor.watch.events.blocks import Block
 from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
 
-ASK, STACK, FLIGHT, DUMP, CRASH = ".ask", ".stack", ".flight", ".dump", ".crash"
+ASK, STACK, THREADS, FLIGHT, DUMP, CRASH = ".ask", ".stack", ".threads", ".flight", ".dump", ".crash"
 ANSWERER = "ddpdoctor"
 """The name of the thread that answers, as the kernel knows it too."""
 RING = 64  # communications that are kept

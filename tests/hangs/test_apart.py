@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.checks.collectives.hangs._keys import of_key
-from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch
+from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch, unlike_passes
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
+from ddpdoctor.watch.events import (
+    Communication,
+    Doing,
+    EpochEnded,
+    EpochStarted,
+    Failed,
+    Joined,
+    PeerLost,
+    Position,
+    Progress,
+    Site,
+    Stalled,
+)
 from ddpdoctor.watch.rank.hooks import communications
 from ddpdoctor.watch.training import Training
 
@@ -168,6 +180,59 @@ def test_a_continue_can_leave_a_forward_out(script: Script, test: str, said: str
     assert said in told.message
 
 
+HELPED = """\
+def evaluate(batches):
+    {early}
+    dist.all_reduce(accuracy)
+
+def train():
+    for epoch in range(4):
+        for _ in {steps}:
+            {skip}
+            loss = model(batch)
+        try:
+            print(evaluate(held_out))
+        except Exception as exc:
+            print(exc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "steps", "skip", "said"),
+    [
+        (
+            "hits = sum(batches)",
+            "range(5)",
+            "pass",
+            "Exception",
+        ),
+        ("if not batches: return", "range(5)", "pass", "has left that out"),
+        ("hits = sum(batches)", "range(own)", "pass", "had gone on to"),
+        ("hits = sum(batches)", "range(5)", "if bad(batch): continue", "had gone on to"),
+    ],
+    ids=["an error", "an early return", "own passes", "a forward less"],
+)
+def test_a_function_that_one_rank_has_not_come_through(
+    script: Script, early: str, steps: str, skip: str, said: str
+) -> None:
+    """It is called once in the loop that the other rank is in, and its batches are as many on all ranks."""
+    path = script(HELPED.format(early=early, steps=steps, skip=skip))
+    ours = call("[1]", 5, site=Site(path, 3, "evaluate"))
+    lost = Failed(pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=Site(path, 9, "train"))
+    ranks = (
+        Progress(rank=0, forwards=15, recent=(ours,)),
+        Progress(rank=1, forwards=16, recent=(call("[1]", 4),)),
+    )
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks)
+    found = Training()
+    for rank in (0, 1):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+    [told] = [each.finding for each in Dispatcher(CHECKS).see_of(found, event) if each.check.slug == "ranks-diverge"]
+
+    assert said in told.message
+    assert (told.ambiguity is None) is ("range(5)" in steps and skip == "pass")
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
@@ -198,6 +263,44 @@ def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
     told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
 
     assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+
+
+@pytest.mark.parametrize(("steps", "said"), [("range(5)", "has left that out"), ("range(own)", "has left the loop")])
+def test_a_function_that_one_rank_has_left_out_in_a_hang(script: Script, steps: str, said: str) -> None:
+    """Both ranks live and wait: the one in the loop is a forward further on."""
+    path = script(HELPED.format(early="if not batches: return", steps=steps, skip="pass"))
+    judge = Dispatcher(CHECKS)
+    ranks = []
+    for rank, (line, function, operation) in enumerate(((3, "evaluate", "all_reduce"), (9, "train", "backward"))):
+        list(judge.see(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo")))
+        site = Site(path, line, function)
+        stack = (site, Site(path, 11, "train")) if function == "evaluate" else (site,)
+        recent = (call("[1]", 5, operation, site),) if rank == 0 else (call("[1]", 4),)
+        position = Position(
+            rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=40, site=site, operation=operation, recent=recent,
+            forwards=15 + rank, stack=(*stack, Site(path, 15, "<module>")),
+        )  # fmt: skip
+        ranks.append(position)
+    [told] = judge.see(Stalled(pid=0, time=20.0, ranks=tuple(ranks), world_size=2))
+
+    assert told.check.slug == "ranks-diverge"
+    assert said in told.finding.message
+
+
+@pytest.mark.parametrize(("own", "training", "told"), [(0, True, {0: 5, 1: 0}), (0, False, {}), (1, True, {})])
+def test_a_pass_that_gave_one_rank_nothing(own: int, told: dict[int, int], *, training: bool) -> None:
+    """The other one is in it still: how many batches it is to have, its loader says. Of evaluations nothing is said."""
+    found = Training()
+    for rank, batches in enumerate((5, own)):
+        found.add(
+            EpochStarted(
+                pid=rank + 1, time=0.5, rank=rank, loader=0, number=0, training=training, dataset="", length=20,
+                batches=batches, batch_size=4, sampler=None, workers=0, drop_last=False, iterable=False, given=0,
+                owning_library="", subgroups=False,
+            )
+        )  # fmt: skip
+    found.add(EpochEnded(pid=2, time=1.0, rank=1, loader=0, number=0, batches=own, complete=True, trained=own > 0))
+    assert unlike_passes(found) == told
 
 
 KEYS = """\

@@ -113,6 +113,29 @@ def test_a_child_and_its_command(waiting: Waiting) -> None:
     assert "(sleep 600) writes into" in found.what
 
 
+def test_an_item_of_a_queue_between_processes(waiting: Waiting) -> None:
+    """By the stack: the kernel sees a pipe. A data loader takes out of such a queue by itself."""
+    pid = waiting.start("r, w = os.pipe(); child = subprocess.Popen(['sleep', '600'], pass_fds=[w]); os.read(r, 1)")
+    found = until(pid, "data from a pipe that process")
+    get, own = Frame("/usr/lib/python3.11/multiprocessing/queues.py", 103, "Queue.get"), Frame("t.py", 3, "work")
+    loader = Frame("/x/torch/utils/data/dataloader.py", 1284, "_try_get_data")
+    told = awaited(pid, (get, own))
+    assert told is not None
+    assert told.what.startswith("an item of a queue, from a pipe that process")
+    assert awaited(pid, (get, loader, own)) == found
+    os.kill(found.process, 9)
+
+
+def test_what_a_child_waits_for_whose_output_is_read(waiting: Waiting, tmp_path: Path) -> None:
+    """A command that opens a named pipe which nobody writes: the pipe is the cause, not the command."""
+    fifo = tmp_path / "clip"
+    os.mkfifo(fifo)
+    code = "subprocess.run(['cat', sys.argv[1]], stdout=subprocess.PIPE, stderr=subprocess.PIPE)"
+    found = waiting.seen(code, str(fifo), words="writes into, and which waits for")
+    os.kill(found.process, 9)
+    assert str(fifo) in found.what.partition("and which")[2]
+
+
 @pytest.mark.parametrize("piped", ["", ", stdout=subprocess.PIPE"])
 @pytest.mark.parametrize(("seconds", "soon"), [(200, True), (600, False)])
 def test_a_child_that_sleeps(waiting: Waiting, seconds: int, piped: str, *, soon: bool) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import queue
 import selectors
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.ranks.identity import Identity
 from ddpdoctor.stuck.ranks.jobs import Job, Rank
 from ddpdoctor.stuck.ranks.processes import Python
-from ddpdoctor.stuck.ranks.unreaped import ended_ranks
+from ddpdoctor.stuck.ranks.unreaped import ended_ranks, gone_from_here
 from ddpdoctor.stuck.waits import kept
 from ddpdoctor.watch.events import Doing
 from ddpdoctor.watch.monitor.seen.usage import Thread, Usage
@@ -188,6 +189,27 @@ def test_a_rank_whose_end_nobody_has_asked_for(code: int, doing: Doing) -> None:
     finally:
         child.wait()
     assert ended_ranks(job, ()) == {}
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@pytest.mark.parametrize(("meets", "gone"), [("127.0.0.1", (1,)), ("localhost", (1,)), ("n0", ()), ("", ())])
+def test_a_rank_that_is_missing_can_only_have_been_here(
+    meets: str, gone: tuple[int, ...], family: socket.AddressFamily
+) -> None:
+    """Where all meet at a loopback address, and one that is here is connected to it; torch's store listens on IPv6."""
+    mapped = family is socket.AF_INET6
+    address = "::ffff:127.0.0.1" if mapped else "127.0.0.1"
+    with (
+        socket.create_server(("::" if mapped else address, 0), family=family, dualstack_ipv6=mapped) as store,
+        socket.socket(family) as client,
+    ):
+        client.connect((address, store.getsockname()[1]))
+        port = store.getsockname()[1]
+        environ = {"MASTER_ADDR": meets, "MASTER_PORT": str(port)}
+        told = Identity(0, 2, address=f"{meets}:{port}")
+        job = Job((Rank(Python(os.getpid(), 1, "python train.py", environ, told, 0.0), told),), 1, ends_all=False)
+        assert gone_from_here(job) == gone
+    assert gone_from_here(job) == ()
 
 
 def test_a_script_that_has_ended(script: str) -> None:

@@ -183,6 +183,19 @@ def test_a_checkpoint_of_all_ranks_is_called_by_its_name(tmp_path: Path) -> None
     assert (told.call, told.does) == ("dcp.save(...)", ", in which all ranks take part")
 
 
+def test_a_library_that_communicates_is_called_by_its_name(tmp_path: Path) -> None:
+    """Who reads `metric.compute()` sees no barrier; of several calls on a line it is not known which one does."""
+    path = tmp_path / "train.py"
+    path.write_text("print(metric.compute().item())\nprint(one.compute(), two.compute())\nsync_barrier()\n")
+    guard = "under `if rank == 0`"
+    told = told_of(Site(str(path), 1, "main"), "barrier", guard)
+
+    assert (told.call, told.does) == ("metric.compute(...)", ", in which barrier is called")
+    assert told.fix.diff.endswith("+result = metric.compute(...)\n+if rank == 0:\n+    print(result)")
+    assert told_of(Site(str(path), 2, "main"), "barrier", guard).call == "barrier"
+    assert told_of(Site(str(path), 3, "main"), "barrier", guard).call == "barrier"
+
+
 def test_a_loop_whose_loader_communicates_is_called_a_loop(tmp_path: Path) -> None:
     """What the user reads there is a for, and no broadcast."""
     path = tmp_path / "train.py"

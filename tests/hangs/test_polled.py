@@ -62,8 +62,19 @@ class Feed:
                 connect(other)
             except OSError:
                 time.sleep(0.1)
+        waited = 0
+        while not os.path.exists("y"):
+            time.sleep(0.1)
+            waited += 1
+            if waited % 30 == 0:
+                print("still waiting", waited)
+            if waited > 600:
+                raise TimeoutError
+        while waited < 60:
+            time.sleep(0.1)
+            waited += 1
 """
-FLAG, STORE, PROPERTY, CHANGES, TIMED, SHARED, FILE, PUMPS, FOR, TRIES, GOES_ON = (
+FLAG, STORE, PROPERTY, CHANGES, TIMED, SHARED, FILE, PUMPS, FOR, TRIES, GOES_ON, COUNTS, COUNTED = (
     11,
     16,
     18,
@@ -75,6 +86,8 @@ FLAG, STORE, PROPERTY, CHANGES, TIMED, SHARED, FILE, PUMPS, FOR, TRIES, GOES_ON 
     32,
     37,
     42,
+    45,
+    52,
 )
 
 
@@ -104,6 +117,8 @@ def asking(script: str, line: int, *, alone: bool = True) -> Seen:
         (FOR, ""),
         (TRIES, "until this raises no OSError: connect(other)"),
         (GOES_ON, ""),
+        (COUNTS, "while not os.path.exists('y')"),
+        (COUNTED, ""),
     ],
 )
 def test_what_a_loop_asks(script: str, line: int, asked: str) -> None:
@@ -146,6 +161,18 @@ def test_a_rank_that_only_asks_is_not_at_work(script: str) -> None:
     assert not polled.only_asks(replace(asks, looks=[inside, inside]))
     helped = Usage(asks.pid, 0.0, helpers=frozenset({7}))
     assert not polled.only_asks(replace(asks, activity=Activity(last=helped)))
+
+
+def test_a_rank_that_counts_how_often_it_asks_is_not_at_work(script: str) -> None:
+    """Its own counts say nothing of the answer; those of a loop around it do, and so do other variables."""
+    asks, frame = asking(script, COUNTS), Frame(script, COUNTS, "wait")
+    counts = [Stack((frame,), values=((("waited", n), ("epoch", 2)),), alone=True) for n in (15, 20)]
+    assert polled.only_asks(replace(asks, looks=counts))
+    others = [Stack((frame,), values=((("waited", n), ("epoch", n)),), alone=True) for n in (15, 20)]
+    assert not polled.only_asks(replace(asks, looks=others))
+    found = question(script, COUNTS)
+    assert found is not None
+    assert (found.counts, found.limited) == (frozenset({"waited"}), True)
 
 
 def test_a_key_that_no_rank_is_left_to_set(script: str) -> None:

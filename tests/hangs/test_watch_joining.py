@@ -11,7 +11,7 @@ from helpers import CHECKS, Command, Run, Script
 from ddpdoctor.checks.collectives.hangs._hangs import JOINING
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Doing, Joined, Joining, Position, Sibling, Site, Stalled
+from ddpdoctor.watch.events import Doing, Joined, Joining, Position, Sibling, Site, Stalled, Started
 from ddpdoctor.watch.monitor.unresolved import unresolved
 from ddpdoctor.watch.training import Training
 
@@ -213,6 +213,31 @@ def test_ranks_that_were_each_told_another_port_are_named() -> None:
     assert found.check.slug == SLUG
     assert found.finding.message == "rank 0 waits at localhost:40000 and rank 1 at localhost:40001: they never meet"
     assert found.finding.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("addresses", "apart"),
+    [
+        (("file:///tmp/sync_11", "file:///tmp/sync_12"), True),
+        (("file:///tmp/sync", "file:///tmp/../tmp/sync"), False),
+        (("tcp://127.0.0.1:29501", "tcp://127.0.0.1:29502"), True),
+        (("tcp://127.0.0.1:29501", "tcp://n0:29501"), False),  # one host, by two names
+        (("", "tcp://n0:29501"), False),  # a store that the script has made
+    ],
+)
+def test_ranks_of_one_launch_that_meet_nowhere_are_named(addresses: tuple[str, str], *, apart: bool) -> None:
+    """All have come, each to a file or a port of its own."""
+    judge = Dispatcher(CHECKS)
+    for rank, address in enumerate(addresses):
+        list(judge.see(Started(pid=rank + 1, time=0.5, rank=rank, program="train.py", launch="job.0", world_size=2)))
+        told = Joining(pid=rank + 1, time=1.0, rank=rank, world_size=2, backend="gloo", address=address)
+        list(judge.see(told))
+    event = Stalled(pid=0, time=2.0, ranks=tuple(at(rank, Doing.WAITING) for rank in (0, 1)), world_size=2)
+    (found,) = judge.see(event)
+
+    said = f"rank 0 waits at {addresses[0]} and rank 1 at {addresses[1]}: they never meet"
+    assert (found.finding.message == said) is apart
+    assert (found.check.slug == SLUG) is apart
 
 
 def test_a_rank_that_has_joined_elsewhere_is_no_rival() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
+from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
 
-from ..hangs._told import short
+from ..hangs._told import seen, short, table
+from ..hangs.calls._callers import caller_of, left_alike, share_a_loop
 from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Exit, Site
+    from ddpdoctor.check import Exit, Position, Site, Stalled
 
     from ..hangs.calls._apart import GoneOn
 
@@ -32,6 +33,10 @@ SKIPPED = Fix(
 )
 
 
+RAISED = Fix(
+    "mend the error that the handler hides, and let it end the rank: one that goes on alone is waited for",
+    diff=" except Exception as exc:\n     print(exc)\n+    raise",
+)
 AGREED = Fix(
     "decide together: what one rank leaves out, all leave out",
     diff="+flag = torch.tensor(float({test}), device=device)\n"
@@ -42,11 +47,13 @@ AGREED = Fix(
 def went_on(found: GoneOn, event: PeerLost) -> Finding:
     """Return that a rank left the call out, or that the other one left a loop early, as far as it is known."""
     call = found.call
-    if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, call.site)):
+    at = found.via or call.site
+    if found.skipped and found.site and (skip := continue_before(found.site.file, found.site.line, at)):
         return _skipped_forward(found, event, skip[0], f"if {skip[1]}", skip[1])
     if found.skipped and (handler := _only_handler(call.site)):
         return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
     tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
+    handler = _only_handler(found.via) if found.skipped and not tests else None
     return Finding(
         (
             f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
@@ -55,7 +62,10 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             else f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} "
             f"forwards; rank {found.other} was in forward {found.others}"
         )
-        + (f", at {short(found.site)}" if found.site else ""),
+        + (f", at {short(found.site)}" if found.site else "")
+        + (
+            f": `{handler.test or handler.kind}` at line {handler.line} goes on after an error in it" if handler else ""
+        ),
         (
             Evidence(
                 f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
@@ -64,7 +74,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             *(Evidence(f"it is reached where {each}", "the same on all ranks", str(call.site)) for each in tests[:2]),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
+        RAISED if handler else SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
         place(call.site, rank=found.rank),
         ambiguity=None
         if found.skipped is not None
@@ -75,6 +85,34 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
         ),
+    )
+
+
+def left_out_by(event: Stalled) -> Finding | None:
+    """Find a rank that waits in a function which another one, a forward further on, has not come through."""
+    for ahead in event.doing(Doing.WAITING):
+        for behind in event.doing(Doing.WAITING):
+            if ahead.site is None or behind.site is None or not behind.forwards > ahead.forwards > 0:
+                continue
+            via = caller_of(ahead.site, behind.site)
+            if via is not None and share_a_loop(via, behind.site) and left_alike(via.file, behind.site.line, via.line):
+                return _left_out(event, ahead, behind)
+    return None
+
+
+def _left_out(event: Stalled, ahead: Position, behind: Position) -> Finding:
+    site = ahead.site
+    tests = tests_around(site.file, site.line) if site else []
+    return Finding(
+        f"rank {ahead.rank} waits in {ahead.operation} at {short(site)} after {ahead.forwards} forwards; rank "
+        f"{behind.rank} has left that out, and is in forward {behind.forwards}, at {short(behind.site)}",
+        (
+            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(site)) for each in tests[:2]),
+            *seen(event),
+        ),
+        SKIPPED,
+        place(site, rank=ahead.rank),
+        table=table(event),
     )
 
 

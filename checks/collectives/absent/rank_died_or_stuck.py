@@ -55,7 +55,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import GONE, Hang, on_hang
 from ..hangs._joins import joined_by_some, met_in_join
-from ..hangs._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
+from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, taken_itself, what_keeps, who_waits
 from ..hangs._pairs import overrun
 from ..hangs._stops import stop_of_some_ranks
 from ..hangs._swallowed import swallowed
@@ -205,12 +205,13 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     keeps = what_keeps(lost, event)
+    known = barrier_of_threads(lost.site) or taken_itself(lost)
     awaits = lost.awaited or next((each.awaited for each in lost.workers), None)
     yield Finding(
         f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),
         Fix(
-            (awaits and awaits.mend) or _mend(lost),
+            _mend(lost) if known else (awaits and awaits.mend) or _mend(lost),
             command=(awaits and awaits.command) or REVIVE[lost.doing].format(pid=lost.pid),
         ),
         place((failed[-1] if failed else lost).site, rank=lost.rank),
@@ -221,6 +222,10 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def _mend(lost: Position) -> str:
     if lost.doing is Doing.FAILED:
         return f"mend what rank {lost.rank} has failed of: its traceback, or its last lines, are in its output"
+    if taken_itself(lost):
+        return "make it a threading.RLock(), which a thread can take twice, or do not take it again inside of it"
+    if barrier_of_threads(lost.site):
+        return "ranks are processes: let them meet in dist.barrier(), once init_process_group has been called"
     return f"mend what keeps rank {lost.rank}"
 
 

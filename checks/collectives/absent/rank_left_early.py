@@ -50,6 +50,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import joined_by_some, met_in_join
 from ..hangs._left import evidence, in_words, left_by, let_it_end
+from ..hangs._lost import KERNEL
 from ..hangs._stops import stop_of_some_ranks
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
@@ -80,7 +81,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             else Evidence("its process is no more", "all ranks end together", f"rank {gone.rank}"),
             *seen(event),
         ),
-        _fix(left, TOGETHER),
+        _fix(left, TOGETHER if counted else ITS_OUTPUT),
         place(left.site, rank=gone.rank) if left else place(waiting.site, rank=waiting.rank),
         table=table(event),
     )
@@ -156,6 +157,11 @@ TOGETHER = Fix(
     "let all ranks leave the loop together: decide once, and tell all",
     diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
     "-if stop_here:\n+if stop.item():\n     break",
+)
+ITS_OUTPUT = Fix(
+    "read the end of its output: an exception, a `return`, or nothing where the kernel has killed it; let all ranks "
+    "end together",
+    command=KERNEL,
 )
 
 

@@ -59,8 +59,9 @@ from ..hangs.source._exits import loop_left_by
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ._accumulated import no_sync_in, unlike_accumulation
 from ._under_a_test import under_a_test
-from ._went_on import FIX, UNEVEN, went_on
+from ._went_on import FIX, UNEVEN, left_out_by, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
@@ -146,7 +147,13 @@ def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]
 @on_hang(Hang.DIVERGED)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
-    yield _in_iterations(event) or _after_a_loop(event, training) or under_a_test(event) or _apart(event, seen(event))
+    yield (
+        _in_iterations(event)
+        or left_out_by(event)
+        or _after_a_loop(event, training)
+        or under_a_test(event)
+        or _apart(event, seen(event))
+    )
 
 
 @log_pattern(RANKS_LINE)
@@ -212,6 +219,8 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
         return None
     loop = Site(found.loop.file, found.loop.line, "")
     ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
+    if ahead.forwards == behind.forwards > 0 and (unsynced := no_sync_in(loop)):
+        return unlike_accumulation(ahead, behind, unsynced, event)
     return Finding(
         f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
         f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",

@@ -73,10 +73,8 @@ FIX = Fix(
     diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
     "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
 )
-OF_LOOP = Fix(
-    "have what the loop asks for made before the other ranks wait for this one, and let the loop end with an error "
-    "after some time, so that the launcher ends them all"
-)
+MADE_BEFORE = "have what the loop asks for made before the other ranks wait for this one"
+OF_LOOP = Fix(f"{MADE_BEFORE}, and let the loop end with an error after some time, so that the launcher ends them all")
 
 
 @on_timeout(Timeout.SLOW)
@@ -119,10 +117,16 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        OF_LOOP if asks and loop else _of_disk(busy) if busy.awaited and not asks else FIX,
+        _of_loop(site) if asks and loop and site else _of_disk(busy) if busy.awaited and not asks else FIX,
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
+
+
+def _of_loop(site: Site) -> Fix:
+    """Return what to do about a loop that asks: also that it is to end, where it has no limit."""
+    asked = question(site.file, site.line)
+    return Fix(MADE_BEFORE) if asked is not None and asked.limited else OF_LOOP
 
 
 def _of_disk(busy: Position) -> Fix:

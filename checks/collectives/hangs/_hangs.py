@@ -17,6 +17,7 @@ from ddpdoctor.check import (
 
 from ..._store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
+from ._meeting import met_apart
 from ._pairs import MESSAGES, in_branches, root_of, unanswered, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
@@ -110,7 +111,7 @@ def _never_met(event: Stalled, training: Training) -> Hang | None:
     """Decide why ranks do not meet in init_process_group; None where they are past it."""
     if event.unresolved and all(each.operation == JOINING for each in event.doing(Doing.WAITING)):
         return Hang.UNRESOLVED
-    if event.doing(*GONE, Doing.WORKING) or not absent(event, training):
+    if event.doing(*GONE, Doing.WORKING) or not (absent(event, training) or met_apart(event, training)):
         return None
     return Hang.CUT if event.silent else Hang.ON_LOOPBACK if event.on_loopback else Hang.NEVER_JOINED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from linecache import getline
 
@@ -9,12 +10,19 @@ from ddpdoctor.check import (
     Doing,
     Evidence,
     Position,
+    Site,
     Stalled,
+    asked_lock,
+    calls_at,
+    held_locks,
+    resolve,
+    tree_of,
 )
 
 from ._keys import of_key
 from ._told import short
 
+BARRIER, LOCK = "threading.Barrier", "threading.Lock"
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 
 
@@ -25,6 +33,8 @@ def who_waits(event: Stalled) -> str:
         return f"rank {waiting.rank} waits for it in {waiting.operation} at {short(waiting.site)}"
     if len(event.ranks) < event.world_size:
         return "the ranks of other hosts wait for it as soon as they communicate"
+    if ended := event.doing(Doing.ENDED):
+        return f"rank {ended[0].rank} has ended" + (f", and {len(ended) - 1} more" if ended[1:] else "")
     return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
 
 
@@ -40,9 +50,43 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     awaited = (stands or lost).awaited
     if awaited is None:
         return at
+    if name := barrier_of_threads((stands or lost).site):
+        return f"{at}, and waits for {name}, a Barrier of threads: those of other processes never come to it"
+    if stands is None and awaited.thread and (line := taken_itself(lost)):
+        return f", and waits for a lock that it has taken itself at line {line}"
     key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
     return f"{at}, and waits for {awaited.what}{whom}{key}"
+
+
+def barrier_of_threads(site: Site | None) -> str:
+    """Return the name of the threading.Barrier that a line waits at, where its file makes it; empty for all else."""
+    if site is None:
+        return ""
+    called = [each.func for each in calls_at(site.file, site.line) if isinstance(each.func, ast.Attribute)]
+    waits = [ast.unparse(each.value) for each in called if each.attr == "wait"]
+    return next((name for name in waits if _is_made_by(site.file, name, BARRIER)), "")
+
+
+def _is_made_by(file: str, name: str, made: str) -> bool:
+    """Whether a line of a file gives a name what this function of Python's returns."""
+    tree = tree_of(file)
+    return any(
+        isinstance(each.value, ast.Call)
+        and resolve(tree, each.value.func) == made
+        and name in map(ast.unparse, each.targets)
+        for each in tree.of(ast.Assign)
+    )
+
+
+def taken_itself(lost: Position) -> int:
+    """Return the line at which a rank has taken the lock that it now asks for, by a name of its module; 0 for none."""
+    site = lost.site
+    name = asked_lock(site.file, site.line) if site is not None and not lost.function else ""
+    if site is None or not name.isidentifier() or not _is_made_by(site.file, name, LOCK):
+        return 0  # an attribute can be another object's
+    callers = [each for each in lost.stack[1:] if each.file == site.file]
+    return next((held.line for each in callers for held in held_locks(each.file, each.line) if held.name == name), 0)
 
 
 def lines(lost: Position) -> Iterator[Evidence]:

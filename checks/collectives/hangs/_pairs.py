@@ -124,17 +124,9 @@ def aimed_past(ranks: Sequence[Position]) -> Aimed | None:
 
     The order of the calls is then not at fault: all that is to be sent and received is under way.
     """
-    if not all(0 < len(each.recent) < ALL for each in ranks):
+    if (left := _left_over(ranks)) is None:
         return None
-    given: dict[tuple[int, int, int], list[Communication]] = defaultdict(list)  # from, to, tag
-    taken: dict[tuple[int, int, int], list[Communication]] = defaultdict(list)
-    for each in ranks:
-        for call in each.recent:
-            if call.operation in POINT_TO_POINT and (peer := named_peer(call)):
-                key = (each.rank, *peer) if call.operation == "send" else (peer[0], each.rank, peer[1])
-                (given if call.operation == "send" else taken)[key].append(call)
-    sent = {key: calls[-1] for key, calls in given.items() if len(calls) > len(taken.get(key, ()))}
-    awaited = {key: calls[-1] for key, calls in taken.items() if len(calls) > len(given.get(key, ()))}
+    sent, awaited = left
     all_ranks = {each.rank for each in ranks}
     if {source for source, _, _ in sent} != all_ranks or {target for _, target, _ in awaited} != all_ranks:
         return None
@@ -143,6 +135,45 @@ def aimed_past(ranks: Sequence[Position]) -> Aimed | None:
             if (receiver, its_tag) == (target, tag) and expected != source:
                 return Aimed(receiver, takes, source, call)
     return None
+
+
+def tagged_apart(ranks: Sequence[Position]) -> Aimed | None:
+    """Return the first message that a rank waits for by another tag than that of one that was sent to it in vain."""
+    if (left := _left_over(ranks)) is None:
+        return None
+    sent, awaited = left
+    pairs = (
+        Aimed(receiver, takes, source, gives)
+        for (source, receiver, tag), takes in awaited.items()
+        for (giver, target, its_tag), gives in sent.items()
+        if (giver, target) == (source, receiver) and its_tag != tag
+    )
+    return min(pairs, key=lambda each: each.takes.time, default=None)
+
+
+Message = tuple[int, int, int]
+"""From whom to whom, and the tag."""
+
+
+def _left_over(ranks: Sequence[Position]) -> tuple[dict[Message, Communication], dict[Message, Communication]] | None:
+    """Return the first messages that nobody takes, and those that nobody sends; None where not all calls are known."""
+    if not all(0 < len(each.recent) < ALL for each in ranks):
+        return None
+    given: dict[Message, list[Communication]] = defaultdict(list)
+    taken: dict[Message, list[Communication]] = defaultdict(list)
+    for each in ranks:
+        for call in each.recent:
+            if call.operation in POINT_TO_POINT and (peer := named_peer(call)):
+                key = (each.rank, *peer) if call.operation == "send" else (peer[0], each.rank, peer[1])
+                (given if call.operation == "send" else taken)[key].append(call)
+    return _more(given, taken), _more(taken, given)
+
+
+def _more(
+    these: Mapping[Message, Sequence[Communication]], those: Mapping[Message, Sequence[Communication]]
+) -> dict[Message, Communication]:
+    others = {key: len(those.get(key, ())) for key in these}
+    return {key: calls[others[key]] for key, calls in these.items() if len(calls) > others[key]}
 
 
 class Met(NamedTuple):

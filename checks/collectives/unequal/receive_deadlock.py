@@ -45,6 +45,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, unanswered, unsent
 from ..hangs._told import seen, short, table
+from ._messages import other_tag, passed_by
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 
@@ -52,7 +53,9 @@ AILMENT = Ailment("DDP741", Severity.ERROR)
 @on_hang(Hang.RECEIVES)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who waits for a message, and from whom; a rank that does not exist, and tags that differ, come first."""
-    yield _nobody(event) or _other_tag(event) or _unmatched(event) or _past(event) or _deadlock(event)
+    yield (
+        _nobody(event) or other_tag(event) or _unmatched(event) or _past(event) or passed_by(event) or _deadlock(event)
+    )
 
 
 def _deadlock(event: Stalled) -> Finding:
@@ -163,41 +166,6 @@ def _under_way(position: Position) -> list[Communication]:
     """Return the messages that a rank can be waiting for: the last, and those of its line, which a batch has."""
     own = [each for each in position.recent if each.operation in POINT_TO_POINT]
     return [each for each in own if each is own[-1] or each.site == position.site]
-
-
-def _other_tag(event: Stalled) -> Finding | None:
-    """Find a send and the receive that was meant for it, which have different tags."""
-    for sends in event.ranks:
-        to = _peer(sends)
-        for receives in event.ranks:
-            of = _peer(receives)
-            is_pair = (
-                sends.operation.endswith("send")
-                and receives.operation.endswith("recv")
-                and to is not None
-                and of is not None
-            )
-            if is_pair and to and of and (to[0], of[0]) == (receives.rank, sends.rank) and to[1] != of[1]:
-                return Finding(
-                    f"rank {sends.rank} sends to rank {receives.rank} with tag {to[1]} at {short(sends.site)}, and "
-                    f"rank {receives.rank} waits for tag {of[1]} at {short(receives.site)}",
-                    (
-                        Evidence(f"tag={to[1]}", f"tag={of[1]}", f"rank {sends.rank}, {sends.site}"),
-                        Evidence(f"tag={of[1]}", f"tag={to[1]}", f"rank {receives.rank}, {receives.site}"),
-                    ),
-                    Fix(
-                        "give both sides the same tag",
-                        diff=f"-dist.recv(x, {sends.rank}, tag={of[1]})\n+dist.recv(x, {sends.rank}, tag={to[1]})",
-                    ),
-                    place(receives.site, rank=receives.rank),
-                )
-    return None
-
-
-def _peer(position: Position) -> tuple[int, int] | None:
-    """Return the rank that the call names in which a rank waits, and its tag."""
-    call = begun(position)
-    return named_peer(call) if call is not None else None
 
 
 def _waiting(position: Position) -> str:

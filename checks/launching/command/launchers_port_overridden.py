@@ -30,6 +30,14 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Joining, Severity, 
 from ..._store import misses_the_store
 
 AILMENT = Ailment("DDP441", Severity.ERROR)
+LEFT_TO_IT = Fix(
+    "leave the address and the port to torchrun",
+    diff='-os.environ["MASTER_PORT"] = "..."\n-dist.init_process_group(backend, init_method="tcp://...")\n'
+    "+dist.init_process_group(backend)",
+)
+ONE_LAUNCHER = Fix(
+    "start the ranks once: leave torchrun out where mp.spawn starts them, or drop mp.spawn", command="python train.py"
+)
 
 
 @watch(Joining)
@@ -37,17 +45,20 @@ def while_training(event: Joining) -> Iterator[Finding]:
     """Compare the port with that of the launcher."""
     if misses_the_store(event):
         port = event.store_port
+        below = event.spawned is not None
         yield Finding(
             f"the ranks are told to meet at {event.address}, and torchrun has opened the store on port {port}: no "
-            "rank opens one there, and they wait until the time-out",
+            "rank opens one there, and they wait until the time-out"
+            + ("; mp.spawn has started them, below torchrun" if below else ""),
             (
                 Evidence(f"init_process_group is told {event.address}", f"port {port}", "the call"),
                 Evidence(f"MASTER_PORT={port}, TORCHELASTIC_USE_AGENT_STORE=True", "", "set by torchrun"),
+                *(
+                    [Evidence(f"mp.spawn(..., nprocs={event.spawned})", "one launcher", "below torchrun")]
+                    if below
+                    else []
+                ),
             ),
-            Fix(
-                "leave the address and the port to torchrun",
-                diff='-os.environ["MASTER_PORT"] = "..."\n-dist.init_process_group(backend, init_method="tcp://...")\n'
-                "+dist.init_process_group(backend)",
-            ),
+            ONE_LAUNCHER if below else LEFT_TO_IT,
             place(event.site),
         )

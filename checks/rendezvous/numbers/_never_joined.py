@@ -20,13 +20,27 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._hangs import absent
+from ...collectives.hangs._meeting import FILE, met_apart
 from ...collectives.hangs._told import short, where
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 
+ONE_PORT = Fix(
+    "choose the port once, before the ranks are started, and hand it to all of them",
+    diff='-os.environ["MASTER_PORT"] = str(free_port())   # in each process\n+port = free_port()\n'
+    "+torch.multiprocessing.spawn(worker, args=(world_size, port), nprocs=world_size)",
+)
+ONE_FILE = Fix(
+    "choose the path once, before the ranks are started, and hand it to all of them: a new one for each training",
+    diff='-init_method=f"file:///tmp/sync_{os.getpid()}"\n+init_method=f"file://{shared_folder}/sync_{job_id}"',
+)
+
 
 def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield which ranks never came to init_process_group, what they do instead, and where they are waited for."""
+    if pair := met_apart(event, training):
+        yield _apart(*pair)
+        return
     missing = absent(event, training)
     waiting = event.doing(Doing.WAITING)[0]
     told = training.by_rank(Joining)[waiting.rank]
@@ -50,7 +64,7 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     elif twin is not None and not elsewhere:
         yield _two_of_one_rank(waiting, twin, missing)
     elif apart := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
-        yield _apart(waiting, told, apart[0])
+        yield _apart(told, apart[0])
     elif elsewhere:
         yield _seen(message, came, elsewhere)
     else:
@@ -106,21 +120,22 @@ def _waits_elsewhere(other: Joining, told: Joining, missing: tuple[int, ...], ev
     return same and is_there and bool(other.address and told.address) and other.address != told.address
 
 
-def _apart(waiting: Position, told: Joining, other: Joining) -> Finding:
-    """Each rank was given another address or port; the rank with the lower number tells it once."""
+def _apart(told: Joining, other: Joining) -> Finding:
+    """Each rank was given another address, port or file; the rank with the lower number tells it once."""
     first, second = sorted((told, other), key=lambda each: each.rank or 0)
+    of_files = first.address.startswith(FILE)
     return Finding(
         f"rank {first.rank} waits at {first.address} and rank {second.rank} at {second.address}: they never meet",
         tuple(
-            Evidence(f"{each.address}", "one address and port for all ranks", f"rank {each.rank}, {each.site}")
+            Evidence(
+                f"{each.address}",
+                "one path for all ranks" if of_files else "one address and port for all ranks",
+                f"rank {each.rank}, {each.site}",
+            )
             for each in (first, second)
         ),
-        Fix(
-            "choose the port once, before the ranks are started, and hand it to all of them",
-            diff='-os.environ["MASTER_PORT"] = str(free_port())   # in each process\n+port = free_port()\n'
-            "+torch.multiprocessing.spawn(worker, args=(world_size, port), nprocs=world_size)",
-        ),
-        place(waiting.site, rank=first.rank),
+        ONE_FILE if of_files else ONE_PORT,
+        place(first.site, rank=first.rank),
     )
 
 

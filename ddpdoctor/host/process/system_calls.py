@@ -72,12 +72,18 @@ def waits_for_its_own(pid: int) -> bool:
     return False
 
 
-def waits_for_nobody(pid: int) -> bool:
-    """Whether a process waits without end for a thread of its own, and has no other thread."""
+def waits_without_end(pid: int) -> bool:
+    """Whether what wakes the main thread can only be a thread of the same process, and no time-out ends its wait."""
     with suppress(OSError, ValueError, IndexError):
         name, arguments = _call(pid, pid)
-        alone = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir()) == 1
-        return name == "futex" and alone and bool(arguments[1] & PRIVATE) and not arguments[3]
+        return name == "futex" and bool(arguments[1] & PRIVATE) and not arguments[3]
+    return False
+
+
+def waits_for_nobody(pid: int) -> bool:
+    """Whether a process waits without end for a thread of its own, and has no other thread."""
+    with suppress(OSError):
+        return waits_without_end(pid) and sum(1 for _ in Path(f"/proc/{pid}/task").iterdir()) == 1
     return False
 
 

@@ -12,15 +12,22 @@ from ddpdoctor.source.training.iterations import loops_around
 
 TELLS = frozenset("sleep print debug info warning error write flush log".split())
 ASKS_STORE = frozenset("check get num_keys".split())
+NUMBERS = frozenset("time monotonic perf_counter min max len int round".split())
+"""Functions that tell a number, and change nothing."""
 FROM_OUTSIDE = frozenset("value is_set".split())
 """Attributes that another process can change: those of multiprocessing's Value and Event."""
 
 
 class Question(NamedTuple):
-    """What a loop asks, and how it says that: ``while`` it holds, or ``until`` it does."""
+    """What a loop asks, and how it says that: ``while`` it holds, or ``until`` it does.
+
+    ``counts`` are the variables in which it counts how often, or for how long; ``limited``: it raises by them.
+    """
 
     asked: ast.expr
     word: str
+    counts: frozenset[str] = frozenset()
+    limited: bool = False
 
     def __str__(self) -> str:
         """Return it as it stands there."""
@@ -28,15 +35,23 @@ class Question(NamedTuple):
 
 
 def question(file: str, line: int) -> Question | None:
-    """Return what the innermost loop around a line asks, if that is all it does, but for sleeping and telling.
+    """Return what the innermost loop around a line asks, if that is all it does but sleep, count and tell.
 
-    It is the condition of the loop, or of the only way out of a ``while True``.
+    It is the condition of the loop, or of the only way out of a ``while True``; no count of its own decides it.
     """
     loop = next(reversed(loops_around(file, line)), None)
-    if not isinstance(loop, ast.While):
+    found = _asked(loop) if isinstance(loop, ast.While) else None
+    if loop is None or found is None:
         return None
+    counts = frozenset(filter(None, map(_counted, ast.walk(loop))))
+    if any(isinstance(each, ast.Name) and each.id in counts for each in ast.walk(found.asked)):
+        return None
+    return found._replace(counts=counts, limited=any(map(_is_limit, loop.body)))
+
+
+def _asked(loop: ast.While) -> Question | None:
     endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    body = [each for each in loop.body if not _only_tells(each)]
+    body = [each for each in loop.body if not (_only_tells(each) or _is_limit(each))]
     if not endless:
         return None if body else Question(loop.test, "while")
     match body:
@@ -107,11 +122,41 @@ def _names(target: ast.expr, name: str) -> bool:
 
 
 def _only_tells(each: ast.stmt) -> bool:
-    """Whether a statement changes nothing: it sleeps, prints or logs."""
-    if isinstance(each, (ast.Pass, ast.Continue)):
+    """Whether a statement changes nothing but a count: it sleeps, prints or logs, perhaps now and then."""
+    if isinstance(each, (ast.Pass, ast.Continue)) or _counted(each):
         return True
+    if isinstance(each, ast.If):
+        return _is_number(each.test) and all(map(_only_tells, [*each.body, *each.orelse]))
     if not isinstance(each, ast.Expr):
         return False
     calls = [node for node in ast.walk(each) if isinstance(node, ast.Call)]
     inner = [node for node in ast.walk(each) if isinstance(node, (*FUNCTIONS, ast.NamedExpr, ast.Await, ast.Yield))]
-    return not inner and all(ast.unparse(node.func).rpartition(".")[2] in TELLS for node in calls)
+    return not inner and all(_called(node) in TELLS | NUMBERS for node in calls)
+
+
+def _is_limit(each: ast.stmt) -> bool:
+    """Whether a statement raises where a count, or the clock, is above a limit."""
+    return isinstance(each, ast.If) and _is_number(each.test) and isinstance(each.body[-1], ast.Raise)
+
+
+def _counted(each: ast.AST) -> str:
+    """Return the variable that a statement sets to a number made of numbers; empty where it does anything else."""
+    match each:
+        case (
+            ast.AugAssign(target=ast.Name(id=name), value=value)
+            | ast.Assign(targets=[ast.Name(id=name)], value=value)
+        ) if _is_number(value):  # fmt: skip
+            return name
+    return ""
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether an expression computes with numbers and names alone, and calls nothing that could change anything."""
+    return all(
+        _called(each) in NUMBERS if isinstance(each, ast.Call) else not isinstance(each, (*FUNCTIONS, ast.NamedExpr))
+        for each in ast.walk(value)
+    ) and not isinstance(value, (ast.List, ast.Dict, ast.Set))
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]

@@ -22,6 +22,7 @@ from typing import Any
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck.looks.builds import built_in
 from ddpdoctor.stuck.looks.files import named_here, root_of
+from ddpdoctor.watch.monitor.seen.threads import SERVE
 from ddpdoctor.watch.user_frames import is_users
 
 PATIENCE = 10.0  # seconds for one look
@@ -29,10 +30,6 @@ TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
 TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
-SERVE = (
-    "/concurrent/futures/thread.py", "/torch/utils/data/_utils/pin_memory.py", "/multiprocessing/queues.py",
-    "/tqdm/_monitor.py",
-)  # fmt: skip
 RESULT = ("/concurrent/futures/_base.py", "result")
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ADDRESS = re.compile(r"0x[0-9a-f]+(?=>$)")

@@ -187,8 +187,9 @@ def _peer(data: Any) -> Peer:
 def _awaited(data: Any) -> Awaited | None:
     if data is None:
         return None
-    what, mend, command, process, thread, *typed = data
-    return Awaited(str(what), str(mend), str(command), int(process), bool(thread), bool(typed and typed[0]))
+    what, mend, command, process, thread, *more = data
+    typed, port = (*more, False, 0)[:2]
+    return Awaited(str(what), str(mend), str(command), int(process), bool(thread), bool(typed), int(port))
 
 
 def _site(data: Any) -> Site:

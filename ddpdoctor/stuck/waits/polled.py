@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ def of_poll(seen: Seen, others: Iterable[Stack], *, all_wait: bool) -> Awaited |
     ``others`` are the stacks of the other ranks; ``all_wait`` that they are all there, and wait in communications.
     """
     first, place = _asked(seen), next(map(_users, seen.looks), None)
-    if first is None or place is None:
+    if first is None or first.limited or place is None:
         return None
     flag = flag_of(place.file, first.asked)
     if flag and seen.stack.alone and not _has_handlers(seen.pid):
@@ -44,13 +44,30 @@ def of_poll(seen: Seen, others: Iterable[Stack], *, all_wait: bool) -> Awaited |
 
 
 def only_asks(seen: Seen) -> bool:
-    """Whether a rank does nothing but ask, and sleep between two questions, by itself: whatever the kernel counts.
+    """Whether a rank does nothing but ask, sleep between two questions and count them: whatever the kernel counts.
 
     On a busy host it waits for a core whenever a sleep ends, as one at work does.
     """
     bare = all(each.frames and is_users(each.frames[0].file) for each in seen.looks)
     helped = seen.activity.last is not None and bool(seen.activity.last.helpers)
-    return bare and not seen.moves and not helped and seen.stack.alone and _asked(seen) is not None
+    asked = _asked(seen)
+    return bare and not helped and seen.stack.alone and asked is not None and _stays(seen.looks, asked.counts)
+
+
+def _stays(looks: Sequence[Stack], counts: Collection[str]) -> bool:
+    """Whether looks at a loop differ by its own counts alone, and by the line of it."""
+    one = looks[0]
+    return len(looks) > 1 and all(
+        each.frames[1:] == one.frames[1:]
+        and each.values[1:] == one.values[1:]
+        and _but(each.values, counts) == _but(one.values, counts)
+        for each in looks
+    )
+
+
+def _but(values: Sequence[Sequence[tuple[str, int]]], counts: Collection[str]) -> list[tuple[str, int]]:
+    """Return the integers of the innermost frame, but for these."""
+    return [each for each in (values[0] if values else ()) if each[0] not in counts]
 
 
 def _asked(seen: Seen) -> Question | None:

@@ -12,7 +12,8 @@ from ddpdoctor.host.process.system_calls import asleep, sleeps
 from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
+from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled, Started
+from ddpdoctor.watch.monitor.among_themselves import by_their_stores, wait_for_each_other
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
@@ -67,10 +68,12 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
     store = port_of_the_store(training)
     found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
-    size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
+    size = _size(training)
     waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
-    if not waits and not (len(found) < size and _all_kept_here(found, after)):
+    are_kept = _all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, look, after)
+    if not waits and not are_kept:
         return None
+    found = found if waits else by_their_stores(found)
     if any(each.doing is Doing.RESTING for each in found):
         return None
     pids = [each.pid for each in found]
@@ -79,6 +82,12 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
     )  # fmt: skip
+
+
+def _size(training: Training) -> int:
+    """Return how many ranks there are: by their group, by what they call, or by what their launcher has told them."""
+    sizes = [each.world_size for each in training.of(Joining)] + [each.world_size for each in training.of(Started)]
+    return training.world_size or max(sizes, default=0)
 
 
 def _is_cut_off(ranks: Iterable[Rank]) -> bool:
@@ -93,6 +102,12 @@ def _all_kept_here(found: Iterable[Position], after: float) -> bool:
     A thread of its own, for which one waits, can be in a collective.
     """
     return all(each.seconds >= after and (each.doing is Doing.STOPPED or _keeps_itself(each)) for each in found)
+
+
+def _nobody_is_left(found: Sequence[Position], ranks: Iterable[Rank], look: Look, after: float) -> bool:
+    """Whether all ranks of a training stand, and nobody but they could wake one of them."""
+    stand = all(each.doing is Doing.STANDING and each.seconds >= after for each in found)
+    return stand and wait_for_each_other(found, look.second, [each.reader.base for each in ranks])
 
 
 def _keeps_itself(position: Position) -> bool:

@@ -5,10 +5,9 @@ gloo ends a process that is sent more bytes than it made room for: it is gone wi
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, tree_of, ways_past
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
 from .._joins import joined_by_some, met_in_join
 from .._pairs import POINT_TO_POINT, overrun
@@ -19,6 +18,7 @@ from ..source._batches import behind_a_batch
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
 from ._alone import called_alone
+from ._callers import caller_of, left_alike, share_a_loop
 from ._compared import first_mismatch
 from ._once_more import OnceMore, once_more
 
@@ -32,6 +32,7 @@ class GoneOn(NamedTuple):
     """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why.
 
     ``skipped``: whether the other rank has left the call out; None where the first may as well have left a loop early.
+    ``via`` is the line from which the function of the call was called, where the other rank is in the one that has it.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class GoneOn(NamedTuple):
     site: Site | None
     batches: int | None
     skipped: bool | None
+    via: Site | None = None
 
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
@@ -68,9 +70,11 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
         for other in event.progress:
             if other.forwards > one.forwards and call.number > _last(other, call.group):
                 alike = _is_between(one.rank, training) and _passes(one.rank, training) == _passes(other.rank, training)
+                going = _place(event, other)
                 return GoneOn(
-                    one.rank, call, one.forwards, other.rank, other.forwards, _place(event, other),
-                    _batches(one.rank, other.rank, training), _skipped(call.site, _place(event, other), alike=alike),
+                    one.rank, call, one.forwards, other.rank, other.forwards, going,
+                    _batches(one.rank, other.rank, training), _skipped(call.site, going, alike=alike),
+                    caller_of(call.site, going) if going else None,
                 )  # fmt: skip
     return None
 
@@ -194,18 +198,18 @@ def _is_between(rank: int, training: Training) -> bool:
 def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
     """Decide whether a rank in a later forward left a call out, as far as the two lines tell it.
 
-    It did in the innermost loop of the call, and in an outer one where both have been through as many batches: else the
-    other rank has left the loop earlier.
+    It did in the innermost loop of the call, or of the line that calls its function; and in an outer one where both
+    have been through as many batches, or can only have: else the other rank has left the loop earlier.
     """
-    if going is None or (going.file, going.function) != (call.file, call.function):
+    if going is None:
         return None
-    lines = call.line, going.line
-    tree = tree_of(call.file)
-    share = any(
-        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
-        for each in (*tree.of(ast.For), *tree.of(ast.While))
-    )
-    return in_one_loop(call.file, *lines) or (share and alike)
+    same = (going.file, going.function) == (call.file, call.function)
+    at = call if same else caller_of(call, going)
+    if at is None:
+        return None
+    shared = share_a_loop(at, going) and (alike or left_alike(at.file, going.line, at.line))
+    left = in_one_loop(at.file, at.line, going.line) or shared
+    return left or (False if same else None)
 
 
 def _batches(done: int, going: int, training: Training) -> int | None:

@@ -135,7 +135,19 @@ def unlike_passes(training: Training) -> dict[int, int]:
     for each in training.of(EpochEnded, complete=True, trained=True):
         if each.rank is not None:
             passes.setdefault((each.loader, each.number), {})[each.rank] = each.batches
-    return next((counts for _, counts in sorted(passes.items()) if len(set(counts.values())) > 1), {})
+    return next((counts for _, counts in sorted(passes.items()) if len(set(counts.values())) > 1), {}) or _empty(
+        training
+    )
+
+
+def _empty(training: Training) -> dict[int, int]:
+    """Return by rank the batches of the first pass that gave a rank none: of a pass that goes on, those to come."""
+    for none in training.of(EpochEnded, complete=True, batches=0):
+        begun = training.of(EpochStarted, loader=none.loader, number=none.number, training=True)
+        lengths = {each.rank: each.batches for each in begun if each.rank is not None and each.batches is not None}
+        if none.rank in lengths and len(lengths) > 1 and max(lengths.values()) > lengths[none.rank] == 0:
+            return lengths
+    return {}
 
 
 def uneven(event: Stalled, training: Training) -> dict[int, int]:

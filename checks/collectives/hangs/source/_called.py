@@ -6,6 +6,7 @@ Nobody reads from `model.state_dict()`, or from `model(inputs)`, that it communi
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import NamedTuple
 
 from ddpdoctor.check import Fix, Site, calls_at, loop_at
@@ -31,6 +32,10 @@ TOGETHER = frozenset("save load async_save save_state_dict load_state_dict".spli
 """What torch.distributed.checkpoint does on all ranks: a state dict among its arguments need not communicate."""
 INNER = frozenset("all_gather all_gather_into_tensor reduce_scatter_tensor redistribute all_gather_single".split())
 """What nobody calls to compute or save something: the forward of a sharded model does."""
+SHOWS = frozenset("format item tolist append info debug log write get_rank".split()) | {*dir(builtins)}
+"""What is done with the result of a call, and communicates nothing."""
+TELLING = ("gather", "reduce", "barrier", "broadcast", "scatter", "send", "recv", "backward", "Distributed", "group")
+"""Parts of the names of calls that say by themselves that they communicate."""
 
 
 OF_HOROVOD = "hvd."
@@ -75,12 +80,21 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
         return Called(f"the loop over {loader}", ", whose loader communicates as a pass begins", _looped(loader, guard))
     what = called(site, operation)
     calls = calls_at(site.file, site.line) if site and what == operation else []
+    return _of_a_library(calls, operation, guard) or Called(what, "", mend(what, guard))
+
+
+def _of_a_library(calls: list[ast.Call], operation: str, guard: str) -> Called | None:
+    """Return which call of a line communicates where its name does not say so; None where that is not known."""
     named = {ast.unparse(each.func).rpartition(".")[2] for each in calls}
     if calls and operation in INNER and operation not in named:
         code = ast.unparse(calls[0])
         told = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
         return Called(told, f", in which {operation} is called", _moved(code, guard))
-    return Called(what, "", mend(what, guard))
+    inner = [each for each in calls if ast.unparse(each.func).rpartition(".")[2] not in SHOWS]
+    function = ast.unparse(inner[0].func) if len(inner) == 1 and operation.isidentifier() else ""
+    if not function or any(each in function for each in TELLING):
+        return None
+    return Called(f"{function}(...)", f", in which {operation} is called", _returned(function, guard))
 
 
 def _kept(code: str, guard: str) -> Fix:
@@ -88,6 +102,13 @@ def _kept(code: str, guard: str) -> Fix:
     return Fix(
         "call it on all ranks, and write what it returns on one",
         diff=f"+whole = {code}\n {_test(guard)}:\n-    {use.format(code)}\n+    {use.format('whole')}",
+    )
+
+
+def _returned(function: str, guard: str) -> Fix:
+    return Fix(
+        f"let all ranks call {function}, and print or save on rank 0 only",
+        diff=rewritten(guard, f"{function}(...)", result="result"),
     )
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
 
 LOCKS_AND_WAITS = {7, 38}  # F_SETLKW, F_OFD_SETLKW
+LOADER = "torch/utils/data/dataloader.py"
+QUEUES = "/multiprocessing/queues.py"
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/IPython/terminal/debugger.py", "/ipdb/__main__.py", "/pudb/debugger.py")
 
 
@@ -32,6 +34,8 @@ READ = (
     "pipe out"
 )
 EMPTY = "take all of it out before join(): a process does not end before what it has put into a queue is taken"
+
+PUT = "put in as many items as all processes together take out, for each of them an end too; or get(timeout=60)"
 
 
 def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited | None:
@@ -49,8 +53,19 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
         )
     with suppress(OSError, ValueError, IndexError, struct.error):
         found = _of(pid, store)
-        return OF_PROCESSES if found and found.thread and frames and frames[0].file.endswith(SHARED) else found
+        if found and found.thread and frames and frames[0].file.endswith(SHARED):
+            return OF_PROCESSES
+        return _of_queue(found, frames) if found else None
     return None
+
+
+def _of_queue(found: Awaited, frames: Sequence[Frame]) -> Awaited:
+    """Say of a pipe that it is a queue's, where the script takes an item out of one that processes share."""
+    takes = any(each.file.endswith(QUEUES) and each.function.endswith("get") for each in frames)
+    pipe = found.what.removeprefix("data from ")
+    if not takes or pipe == found.what or any(each.file.endswith(LOADER) for each in frames):
+        return found
+    return found._replace(what=f"an item of a queue, from {pipe}", mend=found.mend or PUT)
 
 
 def waits_for_a_sleeper(pid: int) -> bool:
@@ -127,8 +142,16 @@ def _data(pid: int, descriptor: int, store: int) -> Awaited | None:
     if name.startswith("socket:"):
         return connection(pid, descriptor, store)
     if name.startswith("pipe:") or is_fifo(name):
-        return pipe(pid, name)
+        return _of_writer(pipe(pid, name), pid)
     return opening(name) if name.startswith("/") and not name.startswith("/dev/") else None
+
+
+def _of_writer(found: Awaited, pid: int) -> Awaited:
+    """Add what the one process that can write into a pipe waits for in its turn, where this one has started it."""
+    inner = _within(found.process, pid) if found.mend and found.process in _below(pid) else None
+    if inner is None:
+        return found
+    return found._replace(what=f"{found.what}, and which waits for {inner.what}", mend=inner.mend or found.mend)
 
 
 def _begun(pid: int) -> Awaited | None:

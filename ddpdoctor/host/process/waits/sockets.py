@@ -26,6 +26,15 @@ def sending(pid: int, descriptor: int) -> Awaited | None:
     )
 
 
+def of_store(peer: str, port: int) -> Awaited:
+    """Return that a key is awaited; ``peer`` is where the store is."""
+    return Awaited(
+        f"an answer of {THE_STORE} ({peer}), which comes when a rank sets the key",
+        "set the key on a rank before another one waits for it",
+        port=port,
+    )
+
+
 def _of_inet(pid: int, descriptor: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - psutil is imported late
     import psutil
 
@@ -43,12 +52,10 @@ def _socket(pid: int, connection, store: int) -> Awaited:  # type: ignore[no-unt
             f"{peer} to answer at all", "open that port, or mend the address", f"nc -vz {peer.replace(':', ' ')}"
         )
     if store and connection.raddr and connection.raddr.port == store:
-        return Awaited(
-            f"an answer of {THE_STORE} ({peer}), which comes when a rank sets the key",
-            "set the key on a rank before another one waits for it",
-        )
+        return of_store(peer, store)
     return Awaited(
         f"an answer of {peer}",
         "ask with a time-out, and find out why nothing comes",
         f"ss -tnpi dst {peer}   # PID {pid}",
+        port=connection.raddr.port if connection.raddr else 0,
     )

@@ -9,7 +9,7 @@ class Awaited(NamedTuple):
     """``what`` completes "it waits for"; ``mend`` and ``command`` are what to do about it.
 
     ``process`` is whom it waits for, 0 where nobody is known. ``thread``: a lock, a queue or a thread of its own, of
-    which the kernel knows no more. ``typed``: somebody is to type.
+    which the kernel knows no more. ``typed``: somebody is to type. ``port`` is that of the other end of a connection.
     """
 
     what: str
@@ -18,6 +18,7 @@ class Awaited(NamedTuple):
     process: int = 0
     thread: bool = False
     typed: bool = False
+    port: int = 0
 
 
 THE_STORE = "the ranks' store"

@@ -7,6 +7,7 @@ because native code holds the GIL, does the monitor send a signal.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
 import signal
 import sys
@@ -40,7 +41,11 @@ class Answers:
             os.mkfifo(asked, 0o600)
         descriptor = os.open(asked, os.O_RDWR)  # both ends: a read then waits for the next question
         trains = trains or TrainingThread(lambda _: None)
-        answers = {"stack": lambda: thread_stack(trains.ident), "flight": flight_record}
+        answers = {
+            "stack": lambda: thread_stack(trains.ident),
+            "threads": lambda: other_stacks(trains.ident()),
+            "flight": flight_record,
+        }
         threading.Thread(target=_serve, args=(descriptor, base, answers), name=ANSWERER, daemon=True).start()
 
     def end(self) -> None:
@@ -74,6 +79,12 @@ def thread_stack(ident: Callable[[], int]) -> str:
         if innermost is _frame(thread):
             break
     return "".join(lines)
+
+
+def other_stacks(trains: int) -> str:
+    """Return the stacks of all other threads of Python's but the one that answers, with an empty line between two."""
+    others = {*sys._current_frames()} - {trains, threading.get_ident()}  # noqa: SLF001 - documented under this name
+    return "\n".join(thread_stack(functools.partial(int, each)) for each in others)
 
 
 def _frame(ident: int) -> FrameType | None:

@@ -1,0 +1,63 @@
+"""The line from which a function was called in which one rank alone communicates, where there is only one."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Site, runs_alike, tree_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Tree
+
+LEAVES = (ast.Break, ast.Return, ast.Continue, ast.Try)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def caller_of(call: Site, going: Site) -> Site | None:
+    """Return the line of the function that another rank is in which alone calls the function of a call.
+
+    None where more lines of the file call one of that name, or where several functions have it.
+    """
+    if call.file != going.file or call.function == going.function:
+        return None
+    tree = tree_of(call.file)
+    if sum(each.name == call.function for each in tree.of(ast.FunctionDef)) != 1:
+        return None
+    named = [each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == call.function]
+    if len(named) != 1 or _function(tree, named[0]) != going.function:
+        return None
+    return Site(call.file, named[0].lineno, going.function)
+
+
+def share_a_loop(one: Site, other: Site) -> bool:
+    """Whether a loop of one file has both lines."""
+    tree = tree_of(one.file)
+    lines = one.line, other.line
+    return one.file == other.file and any(
+        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
+        for each in (*tree.of(ast.For), *tree.of(ast.While))
+    )
+
+
+def left_alike(file: str, inside: int, outside: int) -> bool:
+    """Whether all ranks run a line equally often in the loops that another line is not in: no test is around it."""
+    tree = tree_of(file)
+    loops = [
+        each
+        for each in (*tree.of(ast.For), *tree.of(ast.While))
+        if each.lineno <= inside <= (each.end_lineno or 0) and not each.lineno <= outside <= (each.end_lineno or 0)
+    ]
+    return all(isinstance(each, ast.For) and runs_alike(each) and not _is_left(each, inside) for each in loops)
+
+
+def _is_left(loop: ast.For, inside: int) -> bool:
+    tests = (each for each in ast.walk(loop) if isinstance(each, ast.If))
+    return any(isinstance(each, LEAVES) for each in ast.walk(loop)) or any(
+        each.lineno <= inside <= (each.end_lineno or 0) for each in tests
+    )
+
+
+def _function(tree: Tree, call: ast.Call) -> str:
+    function = tree.function(call)
+    return function.name if isinstance(function, FUNCTIONS) else "<module>"
