@@ -231,6 +231,29 @@ def test_a_handler_that_one_rank_alone_has_is_named(tmp_path: Path) -> None:
     assert "rank0-only-collective" not in {slug for slug, _, _ in asked(*ranks)}
 
 
+ADDED = """class Samples(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.trainer.evaluate()
+trainer = Trainer(model=model)
+if trainer.args.process_index == 0:
+    trainer.add_callback(Samples())
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(("function", "told"), [("on_epoch_end", True), ("train", False)])
+def test_a_callback_that_one_rank_alone_has_is_named(tmp_path: Path, function: str, *, told: bool) -> None:
+    """It communicates in a line of its own, which the framework comes to, and no method of the user's own is run."""
+    path = tmp_path / "train.py"
+    path.write_text(ADDED, encoding="utf-8")
+    stack = (Site(str(path), 3, function), Site(str(path), 7, "<module>"))
+    zero = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="all_gather", stack=stack)
+    event = Stalled(pid=0, time=2.0, ranks=(zero, waits(str(path), 1, "broadcast", 7)), world_size=2)
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert ("trainer.add_callback at train.py:6" in found.finding.message) is told
+
+
 def test_a_condition_that_holds_all_ranks_is_no_cause(script: str) -> None:
     """Both ranks are under `if rank >= 0`."""
     found = asked(waits(script, 0, "barrier", OPEN, SAVE), waits(script, 1, "broadcast", OTHER))
