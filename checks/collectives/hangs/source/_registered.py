@@ -61,8 +61,8 @@ def finding(found: Registered, event: Stalled) -> Finding:
     other = next(each for each in event.ranks if each is not position)
     at, site = f"{short(found.site).rpartition(':')[0]}:{found.call.lineno}", position.site or found.site
     return Finding(
-        f"rank {position.rank} waits in {called(site, position.operation)} at {short(site)}, in a handler that it alone "
-        f"has, by {ast.unparse(found.call.func)} at {at}, {found.guard}: rank {other.rank} {where(other)}",
+        f"rank {position.rank} waits in {called(site, position.operation)} at {short(site)}, in a handler that it "
+        f"alone has, by {ast.unparse(found.call.func)} at {at}, {found.guard}: rank {other.rank} {where(other)}",
         (*seen(event), Evidence(shown(found.guard), "no condition on the rank around a handler that communicates", at)),
         Fix("register it on all ranks, and print or write within it on one", diff=rewritten(found.guard, call)),
         place(site, rank=position.rank),
