@@ -216,6 +216,19 @@ trainer.run(loader, max_epochs=3)
 """
 
 
+def test_a_metric_that_is_printed_is_what_all_ranks_compute(tmp_path: Path) -> None:
+    """The print is the first rank's own."""
+    path = tmp_path / "train.py"
+    path.write_text('if accelerator.is_main_process:\n    print(f"f1 {float(f1.compute()):.3f}")\ndist.barrier()\n')
+    event = Stalled(
+        pid=0, time=2.0, ranks=(waits(str(path), 0, "all_gather", 2), waits(str(path), 1, "barrier", 3)), world_size=2
+    )
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert "waits in f1.compute() at train.py:2, in which all_gather is called" in found.finding.message
+    assert "+f1.compute()" in found.finding.fix.diff
+
+
 def test_a_handler_that_one_rank_alone_has_is_named(tmp_path: Path) -> None:
     """It communicates in the framework's own lines; where all ranks register it, nothing is said of one."""
     path = tmp_path / "train.py"

@@ -6,6 +6,7 @@ Nobody reads from `model.state_dict()`, or from `model(inputs)`, that it communi
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
     if site and (loader := loop_at(site.file, site.line)):
         return Called(f"the loop over {loader}", ", whose loader communicates as a pass begins", _looped(loader, guard))
     what = called(site, operation)
-    calls = calls_at(site.file, site.line) if site and what == operation else []
+    calls = [each for each in all_calls if not _is_builtin(each)] if what == operation else []
     named = {ast.unparse(each.func).rpartition(".")[2] for each in calls}
     if calls and operation not in named and (operation in INNER or _is_within(operation, calls)):
         code = ast.unparse(calls[0])
@@ -88,6 +89,10 @@ def _is_within(operation: str, calls: list[ast.Call]) -> bool:
     """Whether the one call of a line is that of a method which communicates in its turn, as a metric's ``compute``."""
     is_method = isinstance(calls[0].func, ast.Attribute)
     return is_method and len(calls) == 1 and operation.isidentifier() and operation not in UNPAIRED
+
+
+def _is_builtin(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
 
 
 def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
