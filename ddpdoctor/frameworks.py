@@ -94,6 +94,10 @@ IGNITE = Framework(
     model="+model = idist.auto_model(model)",
     wait="idist.barrier()",
     unused="idist.auto_model(model, find_unused_parameters=True)",
+    call="-trainer = create_supervised_trainer(model.module, optimizer, criterion)\n"
+    "+trainer = create_supervised_trainer(model, optimizer, criterion)   # what idist.auto_model has returned\n"
+    "or, in an update function\n-loss = criterion(model.module(inputs), targets)\n"
+    "+loss = criterion(model(inputs), targets)",
     epoch="+@trainer.on(Events.EPOCH_STARTED)\n+def tell_epoch(engine):\n"
     "+    loader.sampler.set_epoch(engine.state.epoch - 1)\n trainer.run(loader, max_epochs=epochs)",
     agree="+flag = idist.all_reduce(float({test}))   # called by all ranks",

@@ -12,7 +12,8 @@ raises; Lightning prints one warning ("It is recommended to use `self.log('val_l
 ## How to be sure
 
 Print the monitored value on every rank: they differ. In a running training (`ddpdoctor run`) the values of all ranks
-are compared whenever a framework decides by them; in a source (`ddpdoctor lint`) the monitored name is logged with
+are compared whenever a framework decides by them, and where Lightning's `trainer.test` or `trainer.validate` reports
+them over a loader that is shared out; in a source (`ddpdoctor lint`) the monitored name is logged with
 `rank_zero_only=True`, or is a loss or an accuracy that is computed from the batch and logged without `sync_dist=True`,
 while the Trainer has a strategy, or devices, for several ranks.
 
@@ -32,6 +33,7 @@ transformers documentation, "Trainer". Seen with Lightning 2.6, transformers 5.2
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -42,10 +44,12 @@ from ddpdoctor.check import (
     Fix,
     Monitored,
     Place,
+    Role,
     Severity,
     Training,
     keyword,
     lint,
+    log_pattern,
     logged_at,
     place,
     watch,
@@ -55,12 +59,14 @@ from .._evaluations import shares_gradients
 from ._monitored import callbacks, trained_in_ranks, unsynced
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Log, Record, Script
 
 AILMENT = Ailment("DDP770", Severity.WARNING)
 SHOWN = 8
 APART = 1e-6  # relative: what is reduced is equal to the last bit
 PLATEAU = "ReduceLROnPlateau"
+UNSYNCED = r"It is recommended to use `self\.log\('(?P<name>[^']+)', \.\.\., sync_dist=True\)`"
+REPORTS = "Trainer."  # of Lightning: test, validate
 
 
 @watch(Monitored)
@@ -71,7 +77,7 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
     known = [value for value in values.values() if value is not None]
     if not known or not _differ(values):
         return
-    if any(_differ(each) for each in _earlier(event, training)):
+    if any(_differ(each) for each in (*_earlier(event, training), *_beside(event, training))):
         return
     line = logged_at(event.file, event.name) if event.file else 0
     shown = ", ".join(
@@ -81,7 +87,9 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
     if event.by == PLATEAU and not shares_gradients(event.pid, training):
         return  # models of their own, an ensemble say
     is_trainers = event.by == "Trainer"
-    what = f"the Trainer reports {event.name}" if is_trainers else f"{event.by} decides by {event.name}"
+    what = f"{event.by} decides by {event.name}"
+    if is_trainers or event.by.startswith(REPORTS):
+        what = f"{'the ' if is_trainers else ''}{event.by} reports {event.name}"
     yield Finding(
         f"{what}, which each rank has from its own share of the data",
         (Evidence(f"{event.name}: {shown}", "the same on all ranks", f"after step {event.step}"),),
@@ -116,6 +124,15 @@ def _differ(values: dict[int, float | None]) -> bool:
     return max(known) - min(known) > APART * max(map(abs, known))
 
 
+def _beside(event: Monitored, training: Training) -> Iterator[dict[int, float | None]]:
+    """Yield the values of metrics that a ``Trainer.test`` reports with this one, before it."""
+    if event.by.startswith(REPORTS):
+        names = [*dict.fromkeys(each.name for each in training.of(Monitored, by=event.by, step=event.step))]
+        for name in names[: names.index(event.name)]:
+            ranks = training.complete(Monitored, name=name, by=event.by, step=event.step)
+            yield {rank: each.value for rank, each in ranks.items()}
+
+
 def _earlier(event: Monitored, training: Training) -> Iterator[dict[int, float | None]]:
     steps = {
         each.step for each in training.of(Monitored, name=event.name) if (each.step, each.by) != (event.step, event.by)
@@ -125,6 +142,22 @@ def _earlier(event: Monitored, training: Training) -> Iterator[dict[int, float |
             if (step, by) != (event.step, event.by):
                 ranks = training.complete(Monitored, name=event.name, by=by, step=step)
                 yield {rank: each.value for rank, each in ranks.items()}
+
+
+@log_pattern(UNSYNCED, role=Role.HARMLESS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read Lightning's warning, of which there is one for each metric."""
+    told = [found["name"] for _, found in log.find(UNSYNCED)]
+    if told and told[0] == match["name"]:
+        also = ", ".join(dict.fromkeys(each for each in told if each != match["name"]))
+        yield Finding(
+            f"{match['name']}{f', {also}' if also else ''}: logged without sync_dist, so that it is rank 0's alone, of "
+            "its share of the data, that is printed, written and compared",
+            (record.proof(match, "sync_dist=True, or a metric of torchmetrics"),),
+            REDUCED,
+            record.place,
+            severity=Severity.NOTE,
+        )
 
 
 @lint

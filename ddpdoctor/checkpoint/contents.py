@@ -87,6 +87,12 @@ class Optimizer:
     names: tuple[str, ...]
 
 
+def as_numbers(location: Location) -> str:
+    """Return the line that makes numbers of the text that a state of an optimizer has in their place."""
+    state = subscript("ckpt", (*location, "state"))
+    return f"{state} = {{int(key): each for key, each in {state}.items()}}"
+
+
 @dataclass(frozen=True, slots=True)
 class PickledModule:
     """A whole module that was pickled with its class, instead of its state dict."""

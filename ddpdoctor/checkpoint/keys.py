@@ -20,6 +20,7 @@ USUAL = ("module", "_forward_module")  # somebody does
 WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")
 AVERAGED_COUNTER = "n_averaged"
+AVERAGE = "module."  # of the model that it averages
 COUNTERS = (AVERAGED_COUNTER, "steps")  # of torch's AveragedModel, and of mmengine's
 MOST_FRONTS = 8  # stacks that begin differently, in one file
 FEW_PARTS = 3  # wrapped each for itself, that are taken off one by one
@@ -105,7 +106,13 @@ def counter_in(keys: Collection[str]) -> str:
     """Return which key is the counter of an AveragedModel; empty where these are the keys of none."""
     counter = next((each for each in COUNTERS if each in keys), "")
     rest = [key for key in keys if key != counter] if counter else []
-    return counter if rest and all(key.startswith("module.") for key in rest) else ""
+    return counter if rest and all(key.startswith(AVERAGE) for key in rest) else ""
+
+
+def within_average(keys: Collection[str]) -> Strip:
+    """Return what wrappers left behind the ``module.`` that is an AveragedModel's own; nothing of what is none's."""
+    counter = counter_in(keys)
+    return assumed_strip(key.removeprefix(AVERAGE) for key in keys if key != counter) if counter else Strip()
 
 
 def assumed_strip(keys: Iterable[str]) -> Strip:

@@ -41,6 +41,14 @@ def test_a_rank_that_no_host_has_is_named(ddpdoctor: Run, tmp_path: Path) -> Non
     assert "rank 3 of 4 did not come to init_process_group on any of the 2 hosts" in said
 
 
+def test_a_rank_that_came_late_is_no_failure(ddpdoctor: Run, tmp_path: Path) -> None:
+    """What the watch says at the end is of a training that all ranks took part in."""
+    end = "ddpdoctor: Nothing wrong was found; 1 note. Watched 4 ranks, 12 steps of each. Compared 6 steps, 4"
+
+    assert "DDP363" not in explained(ddpdoctor, tmp_path, f"{MISSED.format('3')}\n{end}")
+    assert "DDP363" in explained(ddpdoctor, tmp_path, f"{MISSED.format('3')}\n{end.replace('12', '0')}")
+
+
 def test_hosts_that_wait_for_each_other_alone_miss_nobody(ddpdoctor: Run, tmp_path: Path) -> None:
     """What one host misses, the other one has."""
     assert "DDP363" not in explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.format("0, 1"))

@@ -173,6 +173,100 @@ def test_a_caller_under_a_condition_is_named(script: str) -> None:
     assert "under `if rank == 0` at train.py:14" in message
 
 
+OF_A_METRIC = """class Trainer:
+    def validate(self):
+        for batch in self.loader:
+            self.metric.update(batch)
+        return self.metric.compute()
+
+    def fit(self):
+        if self.rank == 0:
+            print("validation", self.validate())
+        dist.barrier()
+"""
+
+
+def test_what_the_caller_calls_is_what_all_ranks_are_to_call(tmp_path: Path) -> None:
+    """A metric's compute communicates, in a method that one rank alone calls: that one leaves the test."""
+    path = tmp_path / "train.py"
+    path.write_text(OF_A_METRIC, encoding="utf-8")
+    stack = (Site(str(path), 5, "validate"), Site(str(path), 9, "fit"))
+    zero = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="all_gather", stack=stack)
+    event = Stalled(pid=0, time=2.0, ranks=(zero, waits(str(path), 1, "barrier", 10)), world_size=2)
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert found.check.slug == "rank0-only-collective"
+    assert "waits in self.metric.compute() at train.py:5, in which all_gather is called" in found.finding.message
+    assert (
+        found.finding.fix.summary == "let all ranks call validate, which communicates, and print or save on rank 0 only"
+    )
+    assert found.finding.fix.diff == (
+        "-if self.rank == 0:\n-    print(self.validate())\n+result = self.validate()\n"
+        "+if self.rank == 0:\n+    print(result)"
+    )
+
+
+HANDLER = """import ignite.distributed as idist
+def update(engine, batch):
+    loss(batch).backward()
+saver = Checkpoint({"optimizer": sharded}, "out")
+if idist.get_rank() == 0:
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, saver)
+trainer.run(loader, max_epochs=3)
+"""
+
+
+def test_a_metric_that_is_printed_is_what_all_ranks_compute(tmp_path: Path) -> None:
+    """The print is the first rank's own."""
+    path = tmp_path / "train.py"
+    path.write_text('if accelerator.is_main_process:\n    print(f"f1 {float(f1.compute()):.3f}")\ndist.barrier()\n')
+    event = Stalled(
+        pid=0, time=2.0, ranks=(waits(str(path), 0, "all_gather", 2), waits(str(path), 1, "barrier", 3)), world_size=2
+    )
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert "waits in f1.compute() at train.py:2, in which all_gather is called" in found.finding.message
+    assert "+f1.compute()" in found.finding.fix.diff
+
+
+def test_a_handler_that_one_rank_alone_has_is_named(tmp_path: Path) -> None:
+    """It communicates in the framework's own lines; where all ranks register it, nothing is said of one."""
+    path = tmp_path / "train.py"
+    path.write_text(HANDLER, encoding="utf-8")
+    ranks = waits(str(path), 0, "broadcast", 7), waits(str(path), 1, "backward", 3, 7)
+    [(slug, message, line)] = asked(*ranks)
+
+    assert (slug, line) == ("rank0-only-collective", 7)
+    assert "in a handler that it alone has, by trainer.add_event_handler at train.py:6" in message
+    other = tmp_path / "other.py"
+    other.write_text(HANDLER.replace("idist.get_rank() == 0", "EPOCHS"), encoding="utf-8")
+    ranks = waits(str(other), 0, "broadcast", 7), waits(str(other), 1, "backward", 3, 7)
+    assert "rank0-only-collective" not in {slug for slug, _, _ in asked(*ranks)}
+
+
+ADDED = """class Samples(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.trainer.evaluate()
+trainer = Trainer(model=model)
+if trainer.args.process_index == 0:
+    trainer.add_callback(Samples())
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(("function", "told"), [("on_epoch_end", True), ("train", False)])
+def test_a_callback_that_one_rank_alone_has_is_named(tmp_path: Path, function: str, *, told: bool) -> None:
+    """It communicates in a line of its own, which the framework comes to, and no method of the user's own is run."""
+    path = tmp_path / "train.py"
+    path.write_text(ADDED, encoding="utf-8")
+    stack = (Site(str(path), 3, function), Site(str(path), 7, "<module>"))
+    zero = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="all_gather", stack=stack)
+    event = Stalled(pid=0, time=2.0, ranks=(zero, waits(str(path), 1, "broadcast", 7)), world_size=2)
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert ("trainer.add_callback at train.py:6" in found.finding.message) is told
+
+
 def test_a_condition_that_holds_all_ranks_is_no_cause(script: str) -> None:
     """Both ranks are under `if rank >= 0`."""
     found = asked(waits(script, 0, "barrier", OPEN, SAVE), waits(script, 1, "broadcast", OTHER))

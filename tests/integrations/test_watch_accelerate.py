@@ -55,6 +55,16 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
         (EVERY_4, AND_ENTERED, (PREPARE, "model, loader = accelerator.prepare(model, loader)")),
     ),
     "accumulate is not entered": ("accumulation-not-entered", "+    with accelerator.accumulate(model):", (EVERY_4,)),
+    "gradients are cleared with each micro-batch": (
+        "gradients-cleared-between-micro-batches",
+        " with accelerator.accumulate(model):",
+        (
+            EVERY_4,
+            AND_ENTERED,
+            ("                loss = criterion", "                model.zero_grad()\n                loss = criterion"),
+            ("                optimizer.zero_grad()\n", ""),
+        ),
+    ),
     "backward of the loss": (
         "framework-backward-bypassed",
         "+accelerator.backward(loss)",

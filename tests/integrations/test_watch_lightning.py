@@ -47,6 +47,12 @@ FREEZES = "    def on_train_start(self):\n        self.body[0].requires_grad_(Fa
 GATHERED = "self.all_gather(torch.ones(1))"
 OF_FABRIC = "        fabric.all_gather(loss.detach())\n"
 
+TESTS = """    def test_step(self, batch, index):
+        inputs, targets = batch
+        self.log("test_loss", F.cross_entropy(self.body(inputs), targets))
+
+"""
+
 Edits = tuple[tuple[str, str], ...]
 BROKEN: dict[str, tuple[str, str, str, Edits]] = {
     "the metric is not reduced": (
@@ -54,6 +60,34 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "monitored-metric-of-one-rank",
         "sync_dist=True",
         ((", sync_dist=True", ""),),
+    ),
+    "a test that is not reduced": (
+        LIGHTNING,
+        "monitored-metric-of-one-rank",
+        "sync_dist=True",
+        (
+            (
+                "    def on_train_epoch_end",
+                TESTS + "    def on_train_epoch_end",
+            ),
+            (
+                '    trainer.save_checkpoint("last.ckpt")',
+                "    trainer.test(trainer.model, Data.val_dataloader(trainer.datamodule))",
+            ),
+        ),
+    ),
+    "heads in a plain list": (
+        LIGHTNING,
+        "gradients-exchanged-in-part",
+        "+self.heads = nn.ModuleList(",
+        (
+            ("nn.Linear(16, 2))\n", "nn.Linear(16, 2))\n        self.heads = [nn.Linear(2, 2)]\n"),
+            (
+                "F.cross_entropy(self.body(inputs), targets)\n\n    def validation",
+                "F.cross_entropy(self.heads[0](self.body(inputs)), targets)\n\n    def validation",
+            ),
+            ("self.parameters()", "[*self.parameters(), *self.heads[0].parameters()]"),
+        ),
     ),
     "a checkpoint in a callback": (
         LIGHTNING,

@@ -357,6 +357,57 @@ def test_an_average_beside_a_model_stays(tmp_path: Path) -> None:
     torch.optim.swa_utils.AveragedModel(net()).load_state_dict(load(tmp_path / "new.pt")["ema"])
 
 
+@pytest.mark.parametrize("wrapper", ["module", "_orig_mod", "_orig_mod.module"])
+def test_a_wrapper_within_an_average_comes_off(tmp_path: Path, wrapper: str) -> None:
+    """What an AveragedModel has averaged was wrapped: its own ``module.`` stays, and its counter."""
+    import torch
+
+    bare = net().state_dict()
+    keys = [(f"module.{wrapper}.{key}", value) for key, value in bare.items()]
+    path = save(tmp_path, {"ema": OrderedDict([("n_averaged", torch.tensor(4)), *keys]), "step": 3})
+    seen = run("inspect", path).output
+    done = run("repair", path, "-o", tmp_path / "new.pt")
+
+    assert "the first module. and n_averaged are its own" in seen
+    assert f"taken off ddpdoctor repair {path}" in seen.replace("\n", "")
+    assert (done.exit_code, "left alone" in done.output) == (0, False)
+    average = torch.optim.swa_utils.AveragedModel(net())
+    average.load_state_dict(load(tmp_path / "new.pt")["ema"])
+    assert int(average.n_averaged) == 4
+
+
+def test_an_average_around_a_layer_that_is_called_so_stays(tmp_path: Path) -> None:
+    """A name that one part alone has is a layer's."""
+    import torch
+
+    average = torch.optim.swa_utils.AveragedModel(layered()).state_dict()
+    state = {"ema": average, "model": parallel(net()).state_dict()}
+    said = run("repair", save(tmp_path, state), "-o", tmp_path / "new.pt")
+
+    assert 'ckpt["ema"]: left alone' in said.output
+    assert list(load(tmp_path / "new.pt")["ema"]) == list(average)
+
+
+def test_numbers_of_parameters_that_are_text_are_told(tmp_path: Path) -> None:
+    """So does torch's dcp_to_torch leave them, and an optimizer's load_state_dict takes none of them."""
+    import torch
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    whole = run("inspect", save(tmp_path, {"optimizer": state})).output
+    state["state"] = {str(number): each for number, each in state["state"].items()}
+    said = run("inspect", save(tmp_path, {"optimizer": state})).output
+
+    assert "numbers of parameters" not in whole
+    assert 'ckpt["optimizer"] has the numbers of parameters as text' in said
+    fresh = torch.optim.Adam(net().parameters())
+    fresh.load_state_dict(state)
+    assert not any(fresh.state[each] for each in fresh.param_groups[0]["params"])
+
+
 def test_metadata_vouch_for_a_layer_called_module(tmp_path: Path) -> None:
     """A layer that is really called module keeps its name, and gets prefixes as all others do."""
     path = save(tmp_path, layered().state_dict())

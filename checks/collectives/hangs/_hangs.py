@@ -34,6 +34,7 @@ from .source._guards import crossed, guarded
 from .source._handlers import handling
 from .source._one_rank import DEFAULT, alone
 from .source._orders import turned
+from .source._registered import registered
 
 JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -133,7 +134,7 @@ def _skipped(event: Stalled, training: Training) -> Hang | None:
         return Hang.OUTSIDE
     if swallowed(event.ranks, training) or handling(event):
         return Hang.SWALLOWED
-    if alone(event):
+    if alone(event) or registered(event):
         return Hang.GUARDED
     left = loop_left_by(event, training)
     return Hang.EXITED if left is not None and left.loop.only else None

@@ -61,9 +61,10 @@ from ..hangs._lines import RANKS_LINE, hang_in
 from ..hangs._told import seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
-from ..hangs.source._called import told_of
+from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._guards import Crossed, crossed, guarded
 from ..hangs.source._one_rank import Guarded, alone, shown
+from ..hangs.source._registered import finding, registered
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
 
@@ -109,17 +110,21 @@ def _under_a_condition(event: Stalled) -> Iterator[Finding]:
     if other_call := crossed(event):
         yield _taken_for_another(other_call, event)
         return
+    if handler := registered(event):
+        yield finding(handler, event)
+        return
     if (hidden := guarded(event)) is None:
         return
     position, test, site = hidden
     others = next(each for each in event.ranks if each.rank != position.rank)
     under = "" if site == position.site else f" at {short(site)}"
     told = told_of(position.site, position.operation, f"under `if {test}`")
+    fix = by_callers(position.stack, site, f"under `if {test}`") if under else None
     yield Finding(
         f"rank {position.rank} waits in {told.call} at {short(position.site)}{told.does}, under `if {test}`{under}: "
         f"rank {others.rank} has skipped it and {where(others)}",
         (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
-        WITHOUT_WRAPPER if position.operation in FORWARDS else told.fix,
+        WITHOUT_WRAPPER if position.operation in FORWARDS else fix or told.fix,
         place(position.site, rank=position.rank),
         table=table(event),
     )
@@ -139,13 +144,14 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
     caller = "" if found.at == found.site else f", called at {short(found.site)}"
     does = "waits in" if found.waits else "called"
     told = told_of(found.at, found.call, found.guard)
+    fix = by_callers(position.stack, found.site, found.guard) if caller else None
     return Finding(
         f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
         ),
-        WITHOUT_WRAPPER if found.call in FORWARDS else told.fix,
+        WITHOUT_WRAPPER if found.call in FORWARDS else fix or told.fix,
         place(found.at, rank=position.rank),
         table=table(event),
     )

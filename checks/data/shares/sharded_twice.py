@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    TRAINER,
     Ailment,
     DataSeen,
     Evidence,
@@ -70,20 +71,28 @@ MEND = Fix(
 )
 
 
+OF_TRAINER = Fix(
+    "leave the sampler to the Trainer, which shares out what any sampler gives",
+    diff=" class MyTrainer(Trainer):\n     def _get_train_sampler(self, ...):\n"
+    "-        return DistributedSampler(self.train_dataset, ...)\n+        return RandomSampler(self.train_dataset)",
+)
+
+
 @watch(ShardedTwice)
 def while_training(event: ShardedTwice, training: Training) -> Iterator[Finding]:
     """Report the loop that goes through it, once for the training, by rank 0."""
     if event.rank == 0 and event.shards in OF_STREAMS:
         yield _of_a_stream(event, training)
     elif event.rank == 0:
+        is_trainers = training.framework is TRAINER
         yield Finding(
-            f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and Accelerate "
-            f"each rank a share of that, 1/{event.ranks**2} of all",
+            f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and "
+            f"{TRAINER.name if is_trainers else 'Accelerate'} each rank a share of that, 1/{event.ranks**2} of all",
             (
                 Evidence(f"{event.sampler} with num_replicas={event.ranks}", "no sampler of ranks", "the loader"),
                 Evidence(f"{event.shards} with num_processes={event.ranks}", "", "around it, of accelerator.prepare"),
             ),
-            MEND,
+            OF_TRAINER if is_trainers else MEND,
             place(event.site),
         )
 

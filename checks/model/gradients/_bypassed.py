@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Fix
+from ddpdoctor.check import DDP, Fix, calls_at, resolve, tree_of
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Framework, Script, Site, Tree
 
+PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
 EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
 """What says that the script exchanges gradients itself."""
 
@@ -27,6 +29,38 @@ def mend(script: Script, call: ast.Call, model: ast.expr) -> Fix:
         diff=f"+def forward(self, *args, **kwargs):\n+    return self.{name}(*args, **kwargs)\n"
         f"-{script.code(function)}(...)\n+{script.code(model)}(...)",
     )
+
+
+def called_past(site: Site | None, framework: Framework | None) -> Fix:
+    """Return how a line calls the wrapper and not what is in it; where that was compiled, the wrapper is."""
+    compiled = next(_compiled(site), "") if site else ""
+    if compiled:
+        return Fix("compile the wrapper, not what is in it", diff=compiled)
+    return Fix("call the wrapper, not what is in it", diff=framework.call if framework and framework.call else PLAIN)
+
+
+def _compiled(site: Site) -> Iterator[str]:
+    """Yield for what a line calls, and the file has compiled, how the wrapper is compiled."""
+    tree = tree_of(site.file)
+    held = {ast.unparse(target): each for each in tree.of(ast.Assign) for target in each.targets}
+    for call in calls_at(site.file, site.line):
+        match held.get(name := ast.unparse(call.func)):
+            case ast.Assign(value=ast.Call(func=made, args=[inner, *_])) if resolve(tree, made) == "torch.compile":
+                if wrapper := _wrapper_of(tree, inner):
+                    yield f"-{name} = torch.compile({ast.unparse(inner)})\n+{name} = torch.compile({wrapper})"
+
+
+def _wrapper_of(tree: Tree, inner: ast.expr) -> str:
+    """Return what wraps a model that was compiled; empty where that is not seen."""
+    if isinstance(inner, ast.Attribute) and inner.attr == "module":
+        return ast.unparse(inner.value)
+    code = ast.unparse(inner)
+    for each in tree.of(ast.Assign):
+        match each:
+            case ast.Assign(targets=[target], value=ast.Call(func=made, args=[given, *_])):
+                if resolve(tree, made) == DDP and ast.unparse(given) == code:
+                    return ast.unparse(target)
+    return ""
 
 
 def is_of_parts(script: Script, call: ast.Call, method: str) -> bool:

@@ -53,13 +53,12 @@ from ddpdoctor.check import (
 
 from ..._ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
-from ._bypassed import EXCHANGES, is_of_parts, mend
+from ._bypassed import EXCHANGES, called_past, is_of_parts, mend
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP560", Severity.ERROR)
-PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
 SURE = 2  # steps: what happens in the first alone is some warming up
 
 
@@ -72,7 +71,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     if step.by_own_means and not _exchanges_in_forward(event, training):
         return
     if apart := gradients_apart(step):
-        site, framework = line(Bypassed, step, training), training.framework
+        site = line(Bypassed, step, training)
         yield Finding(
             "the forward bypasses DistributedDataParallel: each rank trains a model of its own",
             (
@@ -82,7 +81,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
                 ),
                 Evidence(f"{step.wrapped.kind} is wrapped", "", str(step.wrapped.site)),
             ),
-            Fix("call the wrapper, not what is in it", diff=framework.call if framework and framework.call else PLAIN),
+            called_past(site, training.framework),
             place(site),
         )
 

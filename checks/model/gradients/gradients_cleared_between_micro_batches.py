@@ -35,6 +35,7 @@ import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    ACCELERATE,
     Ailment,
     Evidence,
     Finding,
@@ -54,6 +55,11 @@ from ..._ledger import calls_of
 
 AILMENT = Ailment("DDP1504", Severity.ERROR)
 SURE = 2
+BY_ACCELERATE = Fix(
+    "clear by the prepared optimizer, after its step: within accumulate both wait for the last micro-batch",
+    diff=" with accelerator.accumulate(model):\n-    model.zero_grad()\n     accelerator.backward(loss)\n"
+    "     optimizer.step()\n+    optimizer.zero_grad()",
+)
 FIX = Fix(
     "clear after the step, and not before each micro-batch",
     diff="-    optimizer.zero_grad()\n     loss.backward()\n     if (i + 1) % accumulate == 0:\n"
@@ -86,7 +92,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             ),
             Evidence(f"`{tests[0]}`" if tests else f"each loss is divided by {count}", "", str(site)),
         ),
-        FIX,
+        BY_ACCELERATE if not tests and training.framework is ACCELERATE else FIX,
         _line(site.file) or place(site),
     )
 

@@ -34,6 +34,7 @@ from itertools import repeat
 
 from ddpdoctor.check import (
     ACCELERATE,
+    LIGHTNING,
     Ailment,
     Evidence,
     Exchange,
@@ -57,6 +58,7 @@ from .._words import counted, frozen_later, listed
 
 AILMENT = Ailment("DDP570", Severity.ERROR)
 SURE = 2
+NAMELESS = "parameter "  # of no module of the model: told by its place in the optimizer, and its shape
 
 
 @watch(StepFingerprinted)
@@ -79,7 +81,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     yield Finding(
         f"the gradients of {counted(len(names), 'parameter')} are not exchanged between the ranks: {listed(names, 6)}",
         (*seen(line, last), _sharded(last, sharded[-1]) if sharded else _others(shared, wrapped, others)),
-        _by_hand() if exchanged or others else _shard(sharded) if sharded else _wrap(training),
+        _by_hand() if exchanged or others else _shard(sharded) if sharded else _wrap(training, names),
         caller_of(exchanged[0], last) if exchanged else place((event if others else last.held).site),
     )
 
@@ -169,8 +171,14 @@ def _shard(sharded: list[Sharded]) -> Fix:
     )
 
 
-def _wrap(training: Training) -> Fix:
+def _wrap(training: Training, names: list[str]) -> Fix:
     framework = training.framework
+    if framework is LIGHTNING and all(each.startswith(NAMELESS) for each in names):
+        return Fix(
+            "register them: Lightning wraps the LightningModule, which has no module of a plain list, tuple or dict",
+            diff="-self.heads = [nn.Linear(32, 2) for _ in range(3)]\n"
+            "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
+        )
     if framework is ACCELERATE:
         own = "-generator, optimizer = accelerator.prepare(generator, optimizer)\n"
         own += "+generator, critic, optimizer = accelerator.prepare(generator, critic, optimizer)"

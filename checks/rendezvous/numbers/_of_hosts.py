@@ -10,13 +10,15 @@ from ..._cluster import hosts_in
 
 TOLD = r"DDP363 missing-ranks-at-init: ranks? (?P<ranks>\d+(?:, \d+)*) of (?P<world>\d+) did not"
 """What the watch says on each host of the ranks that it does not see there."""
+CAME = r"Watched \d+ ranks?, [1-9]\d* steps"
+"""What the watch says at the end of a training that all ranks of the host came to, if late."""
 SHOWN = 8
 
 
 def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
     """Yield the ranks that wait on none of the hosts whose logs are here: each host misses those of the others, too."""
     lines = list(log.find(TOLD))
-    if not lines or lines[0][0] is not record:
+    if not lines or lines[0][0] is not record or log.first(CAME):
         return
     by_log = {each.source: (each, match) for each, match in lines}
     worlds = {match["world"] for _, match in by_log.values()}

@@ -53,7 +53,7 @@ from ..._cluster import HOST_LINE
 from ...collectives.hangs._hangs import Hang, on_hang
 from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held
 from ._never_joined import never_joined
-from ._of_hosts import TOLD, came_nowhere, waiting_launchers
+from ._of_hosts import CAME, TOLD, came_nowhere, waiting_launchers
 
 AILMENT = Ailment("DDP363", Severity.ERROR)
 COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"
@@ -205,7 +205,7 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(TOLD, role=Role.GENERIC)
+@log_pattern(TOLD, role=Role.GENERIC, context=(CAME,))
 def as_the_watch_told(record: Record, log: Log) -> Iterator[Finding]:
     """Put together what the watch said on each host."""
     yield from came_nowhere(record, log)

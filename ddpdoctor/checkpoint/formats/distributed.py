@@ -7,13 +7,13 @@ in the nested dict, joined by dots; ``planner_data`` has the way itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.checkpoint.columns import by_columns
-from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, Note, StateDict
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, Note, StateDict, as_numbers, subscript
 from ddpdoctor.checkpoint.formats.torchfile import Pickled
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.tensors import dtype_of, shape_of
@@ -103,8 +103,20 @@ def _described(
         root=f"dict of {len(top)}",
         items=tuple(Item(name, "item" if name in items else "dict") for name in top),
         state_dicts=state_dicts,
+        notes=(*blank.notes, *_numbered(tuple(ways.values()))),
     )
     return known, Metadata(pickled, ways, (*items, *planned, *stored))
+
+
+def _numbered(ways: Collection[Way]) -> Iterator[Note]:
+    """Yield what to say of an optimizer that is kept by numbers, which are text in the one file."""
+    groups = {way[:index] for way in ways for index, part in enumerate(way) if part == "param_groups"}
+    for each in sorted(groups, key=str):
+        size = len(each)
+        numbers = [way[size + 1] for way in ways if len(way) > size + 1 and way[: size + 1] == (*each, "state")]
+        if numbers and all(str(number).isdecimal() for number in numbers):
+            where = subscript("ckpt", each)
+            yield Note("optimizer", f"{where} is kept by numbers, which are text in the one file: {as_numbers(each)}")
 
 
 def _strings(value: Any) -> dict[Any, Any]:

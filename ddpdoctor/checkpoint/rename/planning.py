@@ -45,14 +45,14 @@ def _chosen(
         return at_places(state_dicts, places)
     if any_number or not how.for_one:
         return state_dicts
-    able = [each for each in state_dicts if how.spelled_out or not why_left_alone(each)] or state_dicts
+    able = [each for each in state_dicts if not why_left_alone(each, how)] or state_dicts
     if len(able) > 1:
         raise BadTarget(f"it holds {len(able)} state dicts; name those that are meant: {offered(able)}")
     return able
 
 
 def _by_rules(chosen: Sequence[StateDict], how: Rules) -> dict[Location, Renamed]:
-    left = {} if how.spelled_out else {each.location: reason for each in chosen if (reason := why_left_alone(each))}
+    left = {each.location: reason for each in chosen if (reason := why_left_alone(each, how))}
     if len(left) == len(chosen):
         location, reason = next(iter(left.items()))
         raise BadTarget(f"{subscript('ckpt', location)} is left alone: {reason}")

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import subscript
 from ddpdoctor.checkpoint.keys import (
+    AVERAGE,
     FEW_PARTS,
     PREFIXES,
     USUAL,
     Strip,
     assumed_strip,
+    counter_in,
     front_of,
     is_averaged,
     is_flat,
+    within_average,
     wrapped_parts,
 )
 from ddpdoctor.facets import BadTarget
@@ -117,10 +120,12 @@ def _dotted(prefix: str) -> str:
     return f"{prefix}." if prefix and not prefix.endswith(".") else prefix
 
 
-def why_left_alone(state_dict: StateDict) -> str:
+def why_left_alone(state_dict: StateDict, wanted: Rules) -> str:
     """Return why the keys of a state dict are not taken for those of a wrapped model; empty where they can be."""
     keys = state_dict.keys
-    if is_averaged(keys):
+    if wanted.spelled_out:
+        return ""
+    if is_averaged(keys) and (wanted.front or not within_average(keys).segments):
         return "it is the state of an AveragedModel, whose keys these are (--strip module. takes the prefix off)"
     if any(map(is_flat, keys)):
         return "it holds flat parameters of FSDP, which only the same FSDP model loads"
@@ -135,6 +140,10 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     """
     if wanted.spelled_out:
         return wanted.taken(names)
+    if counter := counter_in(state_dict.keys):
+        strip = within_average(state_dict.keys)
+        inside = [name if name == counter else AVERAGE + strip(name.removeprefix(AVERAGE)) for name in names]
+        return inside, _taken(strip, wanted)
     strip = assumed_strip(names)
     note = _assumed(state_dict, names, strip, wanted)
     prefix = "".join(f"{segment}." for segment in wanted.front)
@@ -154,12 +163,17 @@ def _left_inside(parts: Mapping[str, str]) -> str:
     return f"{', '.join([*parts][:FEW_PARTS])}{more}: taken for layers that are called so; {options} takes {them} off"
 
 
+def _taken(strip: Strip, wanted: Rules) -> str:
+    """Return what is assumed where names that a layer can have are taken off."""
+    taken = [segment for segment in strip.front if segment in USUAL and strip.front != wanted.front]
+    called = " or ".join(dict.fromkeys(taken))
+    return f"assumed that no layer of the model itself is called {called}" if called else ""
+
+
 def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: Rules) -> str:
     """Return what is assumed about layers that are called like a wrapper."""
     if strip.front:
-        taken = [segment for segment in strip.front if segment in USUAL and strip.front != wanted.front]
-        called = " or ".join(dict.fromkeys(taken))
-        return f"assumed that no layer of the model itself is called {called}" if called else ""
+        return _taken(strip, wanted)
     marked = [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
     if not marked:
         return _left_inside(wrapped_parts(names))

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.checkpoint.keys import (
+    AVERAGE,
     Strip,
     assumed_strip,
     common_front,
     counter_in,
     is_averaged,
     is_flat,
+    within_average,
     wrapped_parts,
 )
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
@@ -59,13 +61,14 @@ def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
 def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
     """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
     keys = state_dict.keys
-    strip = assumed_strip(keys)
-    changed = strip.changes(keys)
+    averaged = is_averaged(keys)
+    strip = within_average(keys) if averaged else assumed_strip(keys)
+    changed = strip.changes([key.removeprefix(AVERAGE) for key in keys] if averaged else keys)
     _, shapes, dtypes, _ = state_dict.entries.columns
     kinds = Counter(zip(shapes, dtypes, strict=True))
     elements = sum(count * math.prod(shape) for (shape, _), count in kinds.items())
     size = sum(count * math.prod(shape) * ITEM_SIZES.get(dtype, 0) for (shape, dtype), count in kinds.items())
-    prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed and not is_averaged(keys) else None
+    prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed else None
     return {
         "location": list(state_dict.location),
         "tensors": len(keys),
@@ -91,7 +94,8 @@ def _front(keys: Sequence[str]) -> list[str]:
 
 def _kind(state_dict: StateDict) -> str:
     if counter := counter_in(state_dict.keys):
-        return f"the state of an AveragedModel: module. and {counter} are its own"
+        first = "the first " if within_average(state_dict.keys).segments else ""
+        return f"the state of an AveragedModel: {first}module. and {counter} are its own"
     if any(map(is_flat, state_dict.keys)):
         return "flat parameters of FSDP: one rank's part"
     sharded = sum(state_dict.entries.columns[3])

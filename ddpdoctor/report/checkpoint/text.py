@@ -12,7 +12,8 @@ from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.beside import LONGEST
-from ddpdoctor.checkpoint.keys import FEW_PARTS
+from ddpdoctor.checkpoint.contents import as_numbers
+from ddpdoctor.checkpoint.keys import FEW_PARTS, is_averaged
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.report.checkpoint.data import MAKERS, state_dict_data
@@ -71,10 +72,14 @@ def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
 
 def _optimizers(file: CheckpointFile, style: Style) -> Iterator[str]:
     for optimizer in file.optimizers:
-        where = subscript("ckpt", optimizer.location)
-        yield from _labelled(
-            style, "optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them"
-        )
+        where, names = subscript("ckpt", optimizer.location), set(optimizer.names)
+        said = f"{where} is kept by names of parameters, {len(names)} of them"
+        if all(each.isdecimal() for each in names):
+            said = (
+                f"{where} has the numbers of parameters as text: load_state_dict leaves the states of all {len(names)} "
+                f"aside, without an error; before it: {as_numbers(optimizer.location)}"
+            )
+        yield from _labelled(style, "optimizer", said)
 
 
 def _notes(file: CheckpointFile, style: Style) -> Iterator[str]:
@@ -116,11 +121,12 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
         yield from _inside(file, about["inside"], style)
     if about["kind"]:
         yield from _labelled(style, "kind", about["kind"])
-    elif prefix:
-        yield _margin("bare keys") + shell_join(
+    averaged = is_averaged(state_dict.keys)
+    if prefix and (averaged or not about["kind"]):
+        yield _margin("taken off" if averaged else "bare keys") + shell_join(
             ("ddpdoctor", "repair", file.path, "-o", _bare(Path(file.path))), style.encoding
         )
-    elif about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
+    elif not about["kind"] and about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
         yield from _labelled(
             style, "prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off"
         )

@@ -35,9 +35,14 @@ ASKED = (
     | OF_A_MODULE
     | OF_FABRIC
     | OF_TRAINER
-    | set("log save_checkpoint load_checkpoint attach state_dict report run broadcast_from_rank_zero".split())
+    | set(
+        "log save_checkpoint load_checkpoint save_16bit_model attach state_dict report run"
+        " broadcast_from_rank_zero".split()
+    )
 )
 """All methods that are looked at here: most calls are of others."""
+ZERO3_GATHERS = re.compile(r"""stage3_gather_16bit_weights_on_model_save["']\s*:\s*(?:True|true)""")
+"""Without it, and at lower stages, nothing is gathered for a model that is saved in 16 bits."""
 EVALUATORS = ("ignite.engine.create_supervised_evaluator", "ignite.engine.engine.create_supervised_evaluator")
 LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
 """Metrics of Ignite of which not all reduce over the ranks."""
@@ -72,8 +77,8 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
     if what and not _otherwise(script, guard.test, call):
         yield call, what, guard.test
         return
-    if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, owner):
-        yield call, "for all ranks of DeepSpeed, each of which writes its part", guard.test
+    if what := _of_an_engine(script, function):
+        yield call, what, guard.test
     elif script.resolve(function) in REPORTS:
         yield call, "for all workers of Ray Train, who meet in it", guard.test
     elif function.attr == "attach" and _is_metric(script, owner):
@@ -82,6 +87,14 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         yield call, "what has metrics of Ignite compute, by collectives", guard.test
     elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
+
+
+def _of_an_engine(script: Script, function: ast.Attribute) -> str:
+    """Return what a method is of DeepSpeed's engine; empty where it is none that all ranks have to call."""
+    if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, function.value):
+        return "for all ranks of DeepSpeed, each of which writes its part"
+    gathers = function.attr == "save_16bit_model" and ZERO3_GATHERS.search(script.text)
+    return "what gathers the parameters of ZeRO 3" if gathers and _is_engine(script, function.value) else ""
 
 
 def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddpdoctor.check import Fix, Site, calls_at, loop_at
+from ddpdoctor.check import Fix, Site, calls_at, loop_at, statement_at, tree_of
 
-from ._one_rank import called, mend, rewritten, shown
+from ._one_rank import UNPAIRED, called, mend, rewritten, shown
 
 LONGEST = 60  # characters of a call that are shown
 STATE = frozenset(
@@ -79,14 +80,14 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
     if site and (loader := loop_at(site.file, site.line)):
         return Called(f"the loop over {loader}", ", whose loader communicates as a pass begins", _looped(loader, guard))
     what = called(site, operation)
-    calls = calls_at(site.file, site.line) if site and what == operation else []
+    calls = [each for each in all_calls if not _is_builtin(each)] if what == operation else []
     return _of_a_library(calls, operation, guard) or Called(what, "", mend(what, guard))
 
 
 def _of_a_library(calls: list[ast.Call], operation: str, guard: str) -> Called | None:
     """Return which call of a line communicates where its name does not say so; None where that is not known."""
     named = {ast.unparse(each.func).rpartition(".")[2] for each in calls}
-    if calls and operation in INNER and operation not in named:
+    if calls and operation not in named and (operation in INNER or _is_within(operation, calls)):
         code = ast.unparse(calls[0])
         told = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
         return Called(told, f", in which {operation} is called", _moved(code, guard))
@@ -95,6 +96,39 @@ def _of_a_library(calls: list[ast.Call], operation: str, guard: str) -> Called |
     if not function or any(each in function for each in TELLING):
         return None
     return Called(f"{function}(...)", f", in which {operation} is called", _returned(function, guard))
+
+
+def _is_within(operation: str, calls: list[ast.Call]) -> bool:
+    """Whether the one call of a line is that of a method which communicates in its turn, as a metric's ``compute``."""
+    is_method = isinstance(calls[0].func, ast.Attribute)
+    return is_method and len(calls) == 1 and operation.isidentifier() and operation not in UNPAIRED
+
+
+def _is_builtin(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
+
+
+def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
+    """Return how all ranks make the call of ``site`` below which one waits; None where it is not clear which that is.
+
+    ``stack`` are the user's lines that the rank is in, the innermost first.
+    """
+    at = next((at for at, each in enumerate(stack) if each == site), 0)
+    within = calls_at(stack[0].file, stack[0].line) if stack else []
+    if any(ast.unparse(each.func).rpartition(".")[2] in STATE for each in within):
+        return None  # what it returns is written beside it
+    name = stack[at - 1].function if at else ""
+    calls = [each for each in calls_at(site.file, site.line) if ast.unparse(each.func).rpartition(".")[2] == name]
+    if len(calls) != 1:
+        return None
+    code = ast.unparse(calls[0])
+    code = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
+    statement = statement_at(tree_of(site.file), site.line)
+    if isinstance(statement, ast.Expr) and statement.value is calls[0]:
+        what = f"let all ranks call {name}, which communicates; within it, what one rank is to write stays under a test"
+        return Fix(what, diff=rewritten(guard, code))
+    what = f"let all ranks call {name}, which communicates, and print or save on rank 0 only"
+    return Fix(what, diff=rewritten(guard, code, result="result"))
 
 
 def _kept(code: str, guard: str) -> Fix:

@@ -10,8 +10,28 @@ from pathlib import Path
 
 from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Script, keyword
 
+from ._all_ranks import FSDP
+
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""
+OF_FSDP = frozenset(
+    f"{each}.{name}"
+    for each in FSDP
+    for name in (
+        "summon_full_params optim_state_dict full_optim_state_dict sharded_optim_state_dict optim_state_dict_to_load"
+    ).split()
+)
+OF_SHARDS = frozenset(
+    f"torch.distributed.checkpoint.state_dict.get_{name}state_dict" for name in ("", "model_", "optimizer_")
+)
+"""What gathers the shards of all ranks, of a model that has some."""
+SHARDS = (*FSDP, "torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
+
+
+def _meetings(script: Script) -> frozenset[str]:
+    """Return the functions in which all ranks meet."""
+    sharded = any(True for _ in script.calls(*SHARDS))
+    return COLLECTIVES | OF_FSDP | (OF_SHARDS if sharded else frozenset())
 
 
 @functools.cache
@@ -27,7 +47,7 @@ def is_called_alone(file: str, line: int) -> bool:
 
 def calls_of_one_rank(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the calls, each with the test that lets one rank alone come there."""
-    for call in script.calls(*COLLECTIVES):
+    for call in script.calls(*_meetings(script)):
         guard = script.one_rank_guard(call)
         if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
             continue
@@ -49,7 +69,7 @@ def _is_met_by_those_that_stay(script: Script, call: ast.Call) -> bool:
         and script.function(each) is around
         and each.lineno > call.lineno
         and script.one_rank_guard(each) is None
-        for each in script.calls(*COLLECTIVES)
+        for each in script.calls(*_meetings(script))
     )
 
 
@@ -75,9 +95,10 @@ def _meeting(script: Script, call: ast.Call) -> str | None:
     if found is None or not isinstance(found[1], ast.FunctionDef) or found[1].decorator_list:
         return None
     tree, function = found
+    meetings = _meetings(script)
     for node in tree.of(ast.Call):
         path = script.names_in(tree, node.func)
-        if path not in COLLECTIVES or tree.function(node) is not function or keyword(node, "group") is not None:
+        if path not in meetings or tree.function(node) is not function or keyword(node, "group") is not None:
             continue
         tests = [ast.unparse(each.test) for each in script.guards_in(tree, node)]
         if all(re.fullmatch(ALWAYS, each) for each in tests) and not any(map(_is_group, node.args)):

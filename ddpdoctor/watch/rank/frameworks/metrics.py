@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 EVALUATION = "eval_"
 PLATEAU = "ReduceLROnPlateau"
 TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
+STAGES = ("validate", "test")  # of Lightning, called beside a fit: they print what rank 0 has
 OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
+OF_A_PROCESS = re.compile(r"time|sec|speed|latency|fps|mem|gpu|cpu|rank", re.IGNORECASE)
 MOST = 100  # that are told
 
 
@@ -36,8 +40,10 @@ class Metrics:
             "early_stopping.EarlyStopping._run_early_stopping_check",
         )
         watched = [f"{package}.callbacks.{each}" for package in LIGHTNING.modules for each in callbacks]
+        connector = "trainer.connectors.logger_connector.logger_connector._LoggerConnector.log_eval_end_metrics"
         return [
             *((name, before(self.recorder, self._of_callback)) for name in watched),
+            *((f"{package}.{connector}", before(self.recorder, self._of_stage)) for package in LIGHTNING.modules),
             (f"torch.optim.lr_scheduler.{PLATEAU}.step", before(self.recorder, self._of_plateau)),
             ("transformers.trainer.Trainer.log", before(self.recorder, self._of_trainer)),
         ]
@@ -49,6 +55,16 @@ class Metrics:
             self._tell(
                 name, value, by=type(callback).__name__, step=trainer.global_step, module=trainer.lightning_module
             )
+
+    def _of_stage(self, connector: Any, metrics: Any, *_: Any, **__: Any) -> None:
+        """Record what ``Trainer.test`` and ``validate`` report of data that is shared out."""
+        trainer = connector.trainer
+        stage = getattr(trainer.state.fn, "value", "")
+        if stage in STAGES and any(map(_is_shared_out, _loaders(trainer, stage))):
+            for name, value in dict(metrics).items():
+                if not OF_A_PROCESS.search(name):
+                    by, module = f"{TRAINER}.{stage}", trainer.lightning_module
+                    self._tell(name, value, by=by, step=trainer.global_step, module=module)
 
     def _of_plateau(self, scheduler: Any, metrics: Any = None, *_: Any, **__: Any) -> None:
         """Record a metric by which torch's own scheduler decides; the scheduler reads a tensor as well."""
@@ -71,6 +87,16 @@ class Metrics:
             self.recorder.emit(
                 Monitored, name=name, by=by, value=_number(value), step=key[2], file=file if is_users(file) else ""
             )
+
+
+def _loaders(trainer: Any, stage: str) -> Iterable[Any]:
+    given = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
+    given = given.values() if isinstance(given, dict) else given
+    return given if isinstance(given, Iterable) and not hasattr(given, "sampler") else (given,)
+
+
+def _is_shared_out(loader: Any) -> bool:
+    return getattr(getattr(loader, "sampler", None), "num_replicas", 1) > 1
 
 
 def _number(value: Any) -> float | None:
