@@ -142,12 +142,13 @@ def made_of_share(site: Site) -> bool:
         if isinstance(node, (ast.Assign, ast.Return, ast.Expr)) and node.lineno <= site.line <= (node.end_lineno or 0):
             names = _names(node.value) if node.value is not None else set()
             values = [value for name in flow.of(names) for value in flow.values.get(name, ())]
-            if any(_is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
+            if any(is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
                 return True
     return False
 
 
-def _is_cut(node: ast.AST) -> bool:
+def is_cut(node: ast.AST) -> bool:
+    """Whether an expression takes a rank's part: ``samples[rank::world]``, ``range(rank, n, world)``."""
     match node:
         case ast.Slice():
             return bool(RANK.search(ast.unparse(node)))
