@@ -98,6 +98,7 @@ NAMED = {
     ("detector", "the epoch is not told"): "set-epoch-not-called",
     ("detector", "the share of rank 0"): "sampler-wrong-rank",
     ("detector", "jitter is alike on all ranks"): "same-noise-on-ranks",
+    ("detector", "jitter of each epoch is the same"): "draws-repeat-each-epoch",
     ("detector", "what one rank found"): "reduced-value-dropped",
     ("utterances", "every rank reads the files of rank 0"): "iterable-not-split-by-rank",
     ("utterances", "each rank shuffles the files for itself"): "slices-overlap",
@@ -107,6 +108,7 @@ NAMED = {
     ("utterances", "the errors of one rank"): "reduced-value-dropped",
     ("utterances", "the mean of the ranks' rates"): "metric-averaged-unweighted",
     ("sheets", "the epoch is not told"): "set-epoch-not-called",
+    ("sheets", "the world is left out"): "loss-scaled-for-other-count",
     ("retrieval", "the draw of all epochs is one"): "own-sampler-repeats-order",
     ("retrieval", "words are left out alike on all ranks"): "same-noise-on-ranks",
     ("bandit", "the same carts on all ranks"): "same-noise-on-ranks",
@@ -146,7 +148,7 @@ FAR = {
     ("buckets", "shuffled by each rank for itself"): "shards-overlap",
     ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
-    ("detector", "jitter of each epoch is the same"): "draws-repeat-each-epoch",
+    ("detector", "boxes of all ranks, and the mean of the ranks"): "loss-scaled-for-other-count",
     ("sheets", "the schedule is as long as all micro-batches"): "schedule-counts-micro-batches",
 }
 """Mutants that show in what was computed, and not where it was changed."""

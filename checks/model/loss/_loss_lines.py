@@ -15,8 +15,9 @@ IN_PLACE = {"div", "div_", "mul", "mul_", "true_divide"}
 
 
 def scales_by_ranks(file: str, line: int) -> bool:
-    """Whether the function around a line multiplies or divides by the number of ranks."""
-    return any(map(_scales, ast.walk(part_around(Site(file, line, "")))))
+    """Whether the function around a line multiplies or divides by the number of ranks, at the line or before it."""
+    around = ast.walk(part_around(Site(file, line, "")))
+    return any(_scales(each) for each in around if getattr(each, "lineno", line) <= line)
 
 
 def line_that_scales_by_ranks(file: str, line: int) -> int:

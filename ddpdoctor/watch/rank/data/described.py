@@ -127,13 +127,13 @@ def sampler_itself(recorder: Process, sampler: Any, shares: int | None = None) -
 
 
 def _draws(kind: type) -> bool:
-    """Whether a sampler can draw from a generator of the process: unless its ``__iter__`` gives torch another."""
+    """Whether a sampler can draw from a generator of the process: unless its ``__iter__`` makes another one."""
     code = getattr(getattr(kind, "__iter__", None), "__code__", None)
     if code is None or not is_users(code.co_filename):
         return True
     said = {*code.co_names, *(word for each in code.co_consts if isinstance(each, tuple) for word in each)}
-    own = {"Generator", "generator"} <= said or "default_rng" in said
-    return not own or bool({"random", "np", "numpy"} & said)
+    of_torch = {"Generator", "generator"} <= said and not {"random", "np", "numpy"} & said
+    return not (of_torch or {"default_rng", "RandomState", "Random"} & said)
 
 
 def _shares(batches: Any) -> int | None:
