@@ -118,11 +118,14 @@ def mixed(site: Site) -> Mixed | None:
 
 
 def _skips(around: ast.AST) -> bool:
-    """Whether a function leaves out what is other ranks': then what it counts can be the whole."""
+    """Whether a function leaves out what is other ranks', and counts beside that: it can be the whole."""
+    grown = {each for each in ast.walk(around) if isinstance(each, ast.AugAssign)}
     for node in ast.walk(around):
         if isinstance(node, ast.If) and RANK.search(ast.unparse(node.test)):
-            inside = [part for each in node.body for part in ast.walk(each)]
-            if "%" in ast.unparse(node.test) or any(isinstance(each, ast.Continue) for each in inside):
+            inside = {part for each in node.body for part in ast.walk(each)}
+            if any(isinstance(each, ast.Continue) for each in inside):
+                return True
+            if "%" in ast.unparse(node.test) and not (grown and grown <= inside):
                 return True
     return False
 

@@ -128,6 +128,13 @@ def _mean_of(told: ast.Return, counted: set[str], function: ast.AST) -> int:
     if value is None or isinstance(value, ast.Name):
         return 0
     names = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+    names |= {
+        part.id
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assign) and any(isinstance(to, ast.Name) and to.id in names for to in each.targets)
+        for part in ast.walk(each.value)
+        if isinstance(part, ast.Name)
+    }
     divides = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div) for each in ast.walk(value))
     means = any(
         isinstance(each, ast.Call) and last_name(each.func) in MEANS - {"len", "sum"} for each in ast.walk(value)

@@ -106,12 +106,18 @@ def shuffled_at(site: Site, name: str) -> Site | None:
 
 
 def is_shared_out(site: Site, name: str) -> bool:
-    """Whether each rank takes its part of a variable: ``order[rank::world]``."""
-    parts = (each for each in ast.walk(function_of(site)) if isinstance(each, ast.Subscript))
-    return any(
-        ast.unparse(each.value) == name and isinstance(each.slice, ast.Slice) and RANK.search(ast.unparse(each.slice))
-        for each in parts
-    )
+    """Whether each rank takes its part of a variable, ``order[rank::world]``, or leaves out what is other ranks'."""
+    for each in ast.walk(function_of(site)):
+        match each:
+            case ast.Subscript(value=value, slice=ast.Slice() as part) if ast.unparse(value) == name:
+                taken = ast.unparse(part)
+            case ast.If(test=ast.Compare(left=ast.BinOp(op=ast.Mod())) as test):
+                taken = ast.unparse(test)
+            case _:
+                continue
+        if RANK.search(taken):
+            return True
+    return False
 
 
 def seeded_at(site: Site, name: str) -> Site | None:
