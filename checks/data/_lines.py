@@ -64,20 +64,15 @@ def process_seeded_alike(site: Site | None) -> Site | None:
 
 
 def seeded_in(loop: Site | None) -> Site | None:
-    """Return the last line of a loop that seeds the process's own generators; None without one."""
+    """Return the last line that seeds the process's own generators in a loop, or in one around it; None without one."""
     if loop is None:
         return None
-    around = [
-        each for each in ast.walk(tree_of(loop.file).module) if isinstance(each, Loop) and each.lineno == loop.line
-    ]
-    calls = [
-        each
-        for each in _seeds(loop)
-        if last_name(each.func) in GLOBAL
-        and not _is_of_an_object(each)
-        and any(outer.lineno < each.lineno <= (outer.end_lineno or 0) for outer in around)
-    ]
-    return loop._replace(line=max(each.lineno for each in calls)) if calls else None
+    seeds = [each for each in _seeds(loop) if last_name(each.func) in GLOBAL and not _is_of_an_object(each)]
+    for around in sorted(_around(loop, Loop), key=lambda each: -each.lineno):
+        inside = [each.lineno for each in seeds if around.lineno < each.lineno <= (around.end_lineno or 0)]
+        if inside:
+            return loop._replace(line=max(inside))
+    return None
 
 
 def _seeds(site: Site) -> list[ast.Call]:

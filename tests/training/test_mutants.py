@@ -112,6 +112,13 @@ NAMED = {
     ("retrieval", "the draw of all epochs is one"): "own-sampler-repeats-order",
     ("retrieval", "words are left out alike on all ranks"): "same-noise-on-ranks",
     ("bandit", "the same carts on all ranks"): "same-noise-on-ranks",
+    ("forecast", "what is hidden is the same on all ranks"): "same-noise-on-ranks",
+    ("forecast", "the losses of one rank"): "reduced-value-dropped",
+    ("lines", "the files have one order"): "own-sampler-repeats-order",
+    ("lines", "characters are dropped alike in all epochs"): "draws-repeat-each-epoch",
+    ("lines", "the hits alone are added up"): "sum-divided-by-own-count",
+    ("cartpole", "the bare net is called"): "forward-bypasses-ddp",
+    ("cartpole", "of one rank"): "metric-of-one-rank",
     ("bandit", "actions are drawn alike"): "same-noise-on-ranks",
     ("bandit", "divided by the own episodes"): "sum-divided-by-own-count",
     ("bandit", "the score of one rank"): "metric-of-one-rank",
@@ -149,7 +156,7 @@ FAR = {
     ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
     ("detector", "boxes of all ranks, and the mean of the ranks"): "loss-scaled-for-other-count",
-    ("sheets", "the schedule is as long as all micro-batches"): "schedule-counts-micro-batches",
+    ("forecast", "the schedule is as long as all batches"): "schedule-counts-micro-batches",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 
