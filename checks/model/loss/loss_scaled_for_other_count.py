@@ -81,7 +81,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             continue
         apart = sum(len(set(each)) > 1 for each in counts)
         if not apart and all(added) and (last := added[-1]) is not None:
-            if not (scales_by_ranks(file, line) or scales_by_ranks(last.file, last.line)):
+            if not (scales_by_ranks(file, line, event.backward[1]) or scales_by_ranks(last.file, last.line)):
                 yield _finding(steps[-1], counts[-1], Place(file=file, line=line), last)
                 return
         elif apart >= VALUES and not any(added) and (scaling := line_that_scales_by_ranks(file, line)):
