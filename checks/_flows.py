@@ -118,11 +118,14 @@ def mixed(site: Site) -> Mixed | None:
 
 
 def _skips(around: ast.AST) -> bool:
-    """Whether a function leaves out what is other ranks': then what it counts can be the whole."""
+    """Whether a function leaves out what is other ranks', and counts beside that: it can be the whole."""
+    grown = {each for each in ast.walk(around) if isinstance(each, ast.AugAssign)}
     for node in ast.walk(around):
         if isinstance(node, ast.If) and RANK.search(ast.unparse(node.test)):
-            inside = [part for each in node.body for part in ast.walk(each)]
-            if "%" in ast.unparse(node.test) or any(isinstance(each, ast.Continue) for each in inside):
+            inside = {part for each in node.body for part in ast.walk(each)}
+            if any(isinstance(each, ast.Continue) for each in inside):
+                return True
+            if "%" in ast.unparse(node.test) and not (grown and grown <= inside):
                 return True
     return False
 
@@ -142,12 +145,13 @@ def made_of_share(site: Site) -> bool:
         if isinstance(node, (ast.Assign, ast.Return, ast.Expr)) and node.lineno <= site.line <= (node.end_lineno or 0):
             names = _names(node.value) if node.value is not None else set()
             values = [value for name in flow.of(names) for value in flow.values.get(name, ())]
-            if any(_is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
+            if any(is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
                 return True
     return False
 
 
-def _is_cut(node: ast.AST) -> bool:
+def is_cut(node: ast.AST) -> bool:
+    """Whether an expression takes a rank's part: ``samples[rank::world]``, ``range(rank, n, world)``."""
     match node:
         case ast.Slice():
             return bool(RANK.search(ast.unparse(node)))

@@ -20,7 +20,8 @@ evaluation whose number of samples alone is added up over the ranks, and divides
 of the function that adds up says so.
 
 Evaluations without a loader, from `model.eval()` on, are compared by the rows that the model is given: reported are the
-same rows in two evaluations, which no other rank has, in a function that keeps sums.
+same rows in two evaluations, which no other rank has, in a function that keeps sums. In the file of the training: a
+function without gradients that goes through a rank's part by hand, and returns a mean which nothing brings together.
 
 ## How to mend it
 
@@ -54,16 +55,20 @@ from ddpdoctor.check import (
     Monitored,
     Severity,
     Site,
+    StepFingerprinted,
     Summed,
     Training,
     lint,
     place,
+    tree_of,
     watch,
 )
 
 from .._evaluations import Share, by_hand, evaluation, one_number, sharded, shares_gradients
 from .._flows import made_of_share, mixed
 from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
+from .._places import file_of_first_step
+from .._rank_parts import told_alone
 from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
 if TYPE_CHECKING:
@@ -230,6 +235,28 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
         place(after_loop_around(Site(file, line, ""))),
     )  # fmt: skip
+
+
+@watch(StepFingerprinted)
+def of_a_part_cut_by_hand(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look into the file of a training for a mean over a rank's part that is told as that of all."""
+    file = file_of_first_step(event, training)
+    if not file or training.world_size < SECOND or training.framework is not None or says_rank(file):
+        return
+    if not shares_gradients(event.pid, training):
+        return
+    for each in told_alone(tree_of(file).module):
+        yield Finding(
+            f"a mean over {each.counted} is of one rank's part: each rank goes through its own, and nothing is brought "
+            "together",
+            (
+                Evidence("the loop is over this rank's part", "", f"{file}:{each.loop}"),
+                Evidence(f"the mean of {each.counted} is returned", "an all_reduce of sum and count before it",
+                         f"{file}:{each.line}"),
+            ),
+            Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+            place(Site(file, each.line, "")),
+        )  # fmt: skip
 
 
 def _are_parts(rows: list[tuple[float, ...]]) -> bool:

@@ -10,8 +10,8 @@ expression, `dist.all_reduce(loss * batch)`, it reduces a tensor that nobody hol
 ## How to be sure
 
 Print the value on each rank after the call: they differ. The same of `dist.all_gather(parts, value)`, where `parts` is
-never read and `value` is. Reported only where the same variable is read again after the
-call; a reduction that is there to wait for the other ranks is left alone.
+never read and `value` is, and of one thing of several that are gathered together. Reported only where the same variable
+is read again after the call; a reduction that is there to wait for the other ranks is left alone.
 
 ## How to mend it
 

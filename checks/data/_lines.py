@@ -63,6 +63,18 @@ def process_seeded_alike(site: Site | None) -> Site | None:
     )
 
 
+def seeded_in(loop: Site | None) -> Site | None:
+    """Return the last line that seeds the process's own generators in a loop, or in one around it; None without one."""
+    if loop is None:
+        return None
+    seeds = [each for each in _seeds(loop) if last_name(each.func) in GLOBAL and not _is_of_an_object(each)]
+    for around in sorted(_around(loop, Loop), key=lambda each: -each.lineno):
+        inside = [each.lineno for each in seeds if around.lineno < each.lineno <= (around.end_lineno or 0)]
+        if inside:
+            return loop._replace(line=max(inside))
+    return None
+
+
 def _seeds(site: Site) -> list[ast.Call]:
     calls = (each for each in ast.walk(tree_of(site.file).module) if isinstance(each, ast.Call) and each.args)
     return [each for each in calls if last_name(each.func) in SEEDS]

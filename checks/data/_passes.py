@@ -115,11 +115,18 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
     third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
     if not third and not (last.ended and last.ended.complete):
         return None
-    if any(last.started.time < each.time <= this.started.time for each in wrappings(training, pid=event.pid)):
+    wrapped = wrappings(training, pid=event.pid)
+    if any(_known_since(last, each) < each.time <= this.started.time for each in wrapped):
         return None
     same = {last.sampler.number if last.sampler else None, this.sampler.number if this.sampler else None}
     known = same_data({0: last, 1: this}) and third
     return (last, this) if this.sampler and (len(same) == 1 or known) else None
+
+
+def _known_since(last: RankPass, wrapped: Wrapped | Sharded) -> float:
+    """Return when a pass has begun, or gone some way where fully_shard's models are told at their first forward."""
+    told_late = isinstance(wrapped, Sharded) and wrapped.api == "fully_shard"
+    return last.order.time if told_late else last.started.time
 
 
 def same_data(ranks: dict[int, RankPass]) -> bool | None:

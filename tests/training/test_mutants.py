@@ -95,6 +95,34 @@ NAMED = {
     ("seq2seq", "each rank stops by its own loss"): "metric-of-one-rank",
     ("diffusion", "the schedule is not resumed"): "state-not-resumed",
     ("wgan", "the count is of one rank"): "sum-divided-by-own-count",
+    ("detector", "the epoch is not told"): "set-epoch-not-called",
+    ("detector", "the share of rank 0"): "sampler-wrong-rank",
+    ("detector", "jitter is alike on all ranks"): "same-noise-on-ranks",
+    ("detector", "jitter of each epoch is the same"): "draws-repeat-each-epoch",
+    ("detector", "what one rank found"): "reduced-value-dropped",
+    ("utterances", "every rank reads the files of rank 0"): "iterable-not-split-by-rank",
+    ("utterances", "each rank shuffles the files for itself"): "slices-overlap",
+    ("utterances", "the order of each epoch is the same"): "own-sampler-repeats-order",
+    ("utterances", "the noise of each epoch is the same"): "draws-repeat-each-epoch",
+    ("utterances", "the noise is the same on all ranks"): "same-noise-on-ranks",
+    ("utterances", "the errors of one rank"): "reduced-value-dropped",
+    ("utterances", "the mean of the ranks' rates"): "metric-averaged-unweighted",
+    ("sheets", "the epoch is not told"): "set-epoch-not-called",
+    ("sheets", "the world is left out"): "loss-scaled-for-other-count",
+    ("retrieval", "the draw of all epochs is one"): "own-sampler-repeats-order",
+    ("retrieval", "words are left out alike on all ranks"): "same-noise-on-ranks",
+    ("bandit", "the same carts on all ranks"): "same-noise-on-ranks",
+    ("forecast", "what is hidden is the same on all ranks"): "same-noise-on-ranks",
+    ("forecast", "the losses of one rank"): "reduced-value-dropped",
+    ("lines", "the files have one order"): "own-sampler-repeats-order",
+    ("lines", "characters are dropped alike in all epochs"): "draws-repeat-each-epoch",
+    ("lines", "the hits alone are added up"): "sum-divided-by-own-count",
+    ("cartpole", "the bare net is called"): "forward-bypasses-ddp",
+    ("cartpole", "of one rank"): "metric-of-one-rank",
+    ("bandit", "actions are drawn alike"): "same-noise-on-ranks",
+    ("bandit", "divided by the own episodes"): "sum-divided-by-own-count",
+    ("bandit", "the score of one rank"): "metric-of-one-rank",
+    ("bandit", "every rank judges all episodes"): "evaluation-summed-over-whole",
 }
 
 
@@ -127,6 +155,8 @@ FAR = {
     ("buckets", "shuffled by each rank for itself"): "shards-overlap",
     ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
+    ("detector", "boxes of all ranks, and the mean of the ranks"): "loss-scaled-for-other-count",
+    ("forecast", "the schedule is as long as all batches"): "schedule-counts-micro-batches",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

@@ -11,7 +11,8 @@ variety than it should.
 
 Print `torch.initial_seed()` and `torch.rand(1)` at the start of two epochs, or in the training's `ddpdoctor run` look
 at the finding: ddpdoctor compares the state of torch's generators when the model is given the first batches of an
-epoch with that of the epochs before, without setting it. Reported are three passes of one training that began in one
+epoch with that of the epochs before, without setting it, and the seeds of generators that `__iter__` of an iterable
+data set holds, where the loader has no workers. Reported are three passes of one training that began in one
 state, where numbers are drawn within a pass.
 
 ## How to mend it
@@ -28,7 +29,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Drew, Evidence, Finding, Fix, Severity, Training, Wrapped, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Drew,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    StreamSeen,
+    Training,
+    Wrapped,
+    place,
+    watch,
+)
+
+from .._lines import epoch_loop, seeded_in
+from .._streams import drawing_alike, draws_noise_alone, passes, seeded_at
 
 AILMENT = Ailment("DDP627", Severity.WARNING)
 PASSES = 3
@@ -48,6 +65,7 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
     same = len({each.state for each in second}) == len({each.state for each in first}) == 1
     if not same or first[0].state == second[0].state:
         return
+    started = training.of(EpochStarted, **having, number=event.number)
     yield Finding(
         f"each epoch draws the same random numbers: {PASSES} passes have begun with torch's generator in one state",
         (
@@ -61,5 +79,34 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
             "seed once, before the training; or with the epoch",
             diff="-torch.manual_seed(seed)\n+torch.manual_seed(seed + epoch)",
         ),
-        place(event.site),
+        place(seeded_in(epoch_loop(started[-1]) if started else None) or event.site),
+    )  # fmt: skip
+
+
+@watch(StreamSeen)
+def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
+    """Compare the states of generators that an iterable data set has of its own, in its first passes."""
+    told = passes(event, training)
+    if event.batch != 2 or len(told) != PASSES or event.site is None or event not in told[-1]:  # noqa: PLR2004
+        return
+    first, second = ([each[at] for each in told] for at in range(2))
+    name = drawing_alike([first])
+    states = [[state for own, state, _ in each.drawers if own == name] for each in (*first, *second)]
+    anew = len({*map(tuple, states[:PASSES])}) == 1 or not name.startswith("self.")
+    if not name or not anew or states[0] == states[PASSES] or not draws_noise_alone(event.site, name):
+        return
+    yield Finding(
+        f"each epoch draws the same random numbers: {PASSES} passes have begun with {name} seeded alike",
+        tuple(
+            Evidence(f"seed {seed or 'not known'}, state {state} after batch 1", "another seed in each epoch",
+                     f"rank {event.rank}, pass {at}")
+            for at, each in enumerate(first)
+            for own, state, seed in each.drawers
+            if own == name
+        ),
+        Fix(
+            "seed with the epoch as well",
+            diff="-noise = torch.Generator().manual_seed(seed)\n+noise = torch.Generator().manual_seed(seed + epoch)",
+        ),
+        place(seeded_at(event.site, name) or event.site),
     )  # fmt: skip

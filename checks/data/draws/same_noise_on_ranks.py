@@ -14,6 +14,10 @@ torch, numpy and Python between the ranks when the model is given its first thre
 were drawn since the batch came: at least one for each sample. It is a note. What ranks must draw alike (a size for all
 images, a layer that is left out) takes fewer.
 
+The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
+holds, or an object of the script: an environment, what draws actions. Of those the source must draw nothing that ranks
+can take their parts of, as whole numbers and orders.
+
 ## How to mend it
 
 Seed with the rank, once the model is wrapped: `torch.manual_seed(seed + dist.get_rank())`. The sampler has a seed of
@@ -27,6 +31,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -37,16 +42,27 @@ from ddpdoctor.check import (
     Fix,
     OrderSeen,
     Severity,
+    StepFingerprinted,
+    StreamSeen,
     Training,
     place,
     watch,
 )
 
 from ..._evaluations import shares_gradients
+from ..._ledger import sheets
 from .._lines import process_seeded_alike
+from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
+from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
+
+if TYPE_CHECKING:
+    from ..._sheets import Sheet
 
 AILMENT = Ailment("DDP628", Severity.NOTE)
 LAST = 3  # batch
+SURE = 10  # step
+SAME = 1e-5
+STREAMED = 5  # batches of an iterable data set
 FEWEST = 4  # rows
 GENERATORS = {"torch": "torch.manual_seed", "numpy.random": "numpy.random.seed", "Python's random": "random.seed"}
 
@@ -95,10 +111,13 @@ def _in_the_data_set(event: Drew, batches: list[dict[int, Drew]], training: Trai
     name = next((each for each in GENERATORS if all(_fetched_alike(ranks, each) for ranks in batches)), None)
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     kinds = {each.sampler.kind if each.sampler is not None else "" for each in started.values()}
-    if name is None or kinds != {"DistributedSampler"} or any(each.owning_library for each in started.values()):
+    if name is None or any(each.owning_library or each.subgroups for each in started.values()):
         return
-    if any(each.subgroups or each.sampler.replicas != len(started) for each in started.values() if each.sampler):
-        return
+    if kinds == {"DistributedSampler"}:
+        if any(each.sampler.replicas != len(started) for each in started.values() if each.sampler):
+            return
+    elif not all(each.sampler and each.sampler.splits and not each.sampler.draws for each in started.values()):
+        return  # what a sampler draws as it goes, it can draw for all ranks alike
     dataset = next(each.dataset for each in started.values())
     told = {rank: next(each for each in drew.fetched if each[0] == name) for rank, drew in batches[-1].items()}
     yield Finding(
@@ -115,6 +134,72 @@ def _in_the_data_set(event: Drew, batches: list[dict[int, Drew]], training: Trai
         ),
         place(process_seeded_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+@watch(StreamSeen)
+def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
+    """Compare the states of generators that iterable data sets have of their own."""
+    ranks = first_batches(event, training) if event.batch == STREAMED else {}
+    rows = [*zip(*ranks.values(), strict=True)]
+    name = drawing_alike(rows)
+    differ = all(len({each.pieces for each in row}) > 1 for row in rows)
+    if not name or not differ or event.site is None or not draws_noise_alone(event.site, name):
+        return
+    yield Finding(
+        f"{len(ranks)} ranks draw the same random numbers for their samples: {name} is seeded alike on all",
+        tuple(
+            Evidence(f"seed {seed or 'not known'}, state {state} after batch {event.batch}", "another on each rank",
+                     f"rank {rank}, {event.site.function}")
+            for rank, batches in ranks.items()
+            for own, state, seed in batches[-1].drawers
+            if own == name
+        )[:8],
+        Fix(
+            "seed with the rank as well",
+            diff="-noise = torch.Generator().manual_seed(seed)\n"
+            "+noise = torch.Generator().manual_seed(seed + 1000 * rank)",
+        ),
+        place(seeded_at(event.site, name) or event.site),
+    )  # fmt: skip
+
+
+@watch(StepFingerprinted)
+def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare the states of generators that objects of the script hold: an environment, what draws actions."""
+    if event.number != SURE or training.of(EpochStarted, training=True) or not shares_gradients(event.pid, training):
+        return
+    steps = [each for each in sheets(event, training) if all(one.generators for one in each.ranks.values())]
+    found = [{one.path: one for one in next(iter(each.ranks.values())).generators} for each in steps]
+    if len(found) < 2 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - has it moved
+        return
+    if all(line.computes_alike(SAME) for each in steps for line in each.lines if line.known):
+        return  # the samples are the same
+    for path, held in found[-1].items():
+        alike = all(_in_one_state(path, each) for each in steps)
+        moved = len({each[path].state for each in found if path in each}) > 1
+        if not alike or not moved or not draws_what_ranks_try(held):
+            continue
+        yield Finding(
+            f"{training.world_size} ranks draw the same random numbers: {path} of {held.kind} is "
+            "in one state on all",
+            tuple(
+                Evidence(f"seed {held.seed or 'not known'}, state {one[path].state} at step {each.number}",
+                         "another on each rank", "all ranks")
+                for one, each in zip(found, steps, strict=True)
+            ),
+            Fix(
+                "seed with the rank as well",
+                diff="-self.rng = np.random.default_rng(seed)\n"
+                "+self.rng = np.random.default_rng(seed + dist.get_rank())",
+            ),
+            place((event.site and held_seeded_at(held, event.site)) or event.site),
+        )  # fmt: skip
+        return
+
+
+def _in_one_state(path: str, step: Sheet) -> bool:
+    states = [{each.path: each.state for each in one.generators}.get(path) for one in step.ranks.values()]
+    return len(set(states)) == 1 and None not in states
 
 
 def _fetched_alike(ranks: dict[int, Drew], name: str) -> bool:

@@ -12,8 +12,9 @@ over epochs, or in it from one seed.
 
 ddpdoctor compares the orders of epochs that train: here two complete ones had the same, which is neither ascending nor
 descending, and `__iter__` of the sampler's class makes or seeds a generator. Of rows that no loader gives it compares
-checksums, over two epochs or more, and reads where the script draws a permutation. Print the first indices of each
-epoch.
+checksums, over two epochs or more, and reads where the script draws a permutation; of an iterable data set without
+workers, the shuffled list that its `__iter__` goes by, and what it reads, in three passes. Print the first indices of
+each epoch.
 
 ## How to mend it
 
@@ -44,6 +45,7 @@ from ddpdoctor.check import (
     Place,
     RowsGiven,
     Severity,
+    StreamSeen,
     Training,
     last_name,
     place,
@@ -54,11 +56,13 @@ from ddpdoctor.check import (
 from ..._evaluations import shares_gradients
 from .._lines import epoch_loop
 from .._passes import repeated
+from .._streams import alike, passes, shuffled_at
 from .._words import shown
 from ._permutations import drawn_once
 
 AILMENT = Ailment("DDP644", Severity.WARNING)
 FEWEST = 32  # rows of an epoch
+PASSES, LAST = 3, 2
 FORWARDS = 4  # of an epoch: all samples at once have no order
 SEEDS = {"manual_seed", "Random", "RandomState", "default_rng", "seed", "SeedSequence"}
 
@@ -70,11 +74,12 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     if this is None or last is None or this.sampler is None or last.sampler is None or event.site is None:
         return
     epochs = last.sampler.epoch, this.sampler.epoch
+    told = None not in epochs and epochs[0] != epochs[1]
     numbers = list(event.indices)
-    if (None not in epochs and epochs[0] != epochs[1]) or numbers in (sorted(numbers), sorted(numbers, reverse=True)):
-        return
+    if (told and this.sampler.claims_to_shuffle) or numbers in (sorted(numbers), sorted(numbers, reverse=True)):
+        return  # of one that is told the epoch, and claims to shuffle, another check speaks
     line = _seeded(event.site.file, this.sampler.kind)
-    if line is None:
+    if line is None or (told and _says_epoch(event.site.file, line)):
         return
     knows_epoch = _says_epoch(event.site.file, line) and epoch_loop(this.started) is not None
     yield Finding(
@@ -120,6 +125,33 @@ def by_hand(event: RowsGiven, training: Training) -> Iterator[Finding]:
             "+    mine = order[dist.get_rank() :: dist.get_world_size()]",
         ),
         Place(file=event.site.file, line=line.number),
+    )  # fmt: skip
+
+
+@watch(StreamSeen)
+def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
+    """Look for an iterable data set that goes by one shuffled order in each pass, and so gives the same samples."""
+    told = passes(event, training)
+    if event.batch != LAST or len(told) != PASSES or event.site is None or event not in told[-1]:
+        return
+    orders = [{(name, digest) for name, digest, *_ in each[0].orders} for each in told]
+    same = sorted(name for name, _ in set.intersection(*orders))
+    read = [[each.held for each in batches[:LAST]] for batches in told]
+    line = next((found for name in same if (found := shuffled_at(event.site, name))), None)
+    if line is None or not all(alike(batches) for batches in zip(*read, strict=True)):
+        return
+    yield Finding(
+        f"every epoch has the same order: {event.site.function} draws {same[0]} from the same seed each time",
+        (
+            Evidence(f"{same[0]} is in one order in {PASSES} passes, and the first samples are the same",
+                     "another order each time", f"rank {event.rank}"),
+        ),
+        Fix(
+            "seed with the epoch, and tell the data set the epoch",
+            diff="-random.Random(self.seed).shuffle(order)\n+random.Random(self.seed + self.epoch).shuffle(order)\n"
+            " for epoch in range(epochs):\n+    data.epoch = epoch",
+        ),
+        place(line),
     )  # fmt: skip
 
 

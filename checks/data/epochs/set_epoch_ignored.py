@@ -100,7 +100,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     sampler, epochs = this.sampler, (last.sampler.epoch, this.sampler.epoch)
     if None in epochs or epochs[0] == epochs[1] or sampler.number != last.sampler.number:
         return
-    if sampler.shuffle is False or (sampler.shuffle is None and sampler.seed is None):
+    if not sampler.claims_to_shuffle:
         return  # it does not claim to shuffle: an order by length, say
     if not _without_pattern(list(event.indices)):
         return

@@ -11,6 +11,7 @@ from ddpdoctor.check import Site, last_name
 
 from ..._counts import PUT_TOGETHER, SIZES, WORLDS, bare, counts_ranks
 from ..._metrics import part_around
+from ..._rank_parts import listed_by_rank
 
 LOADERS = re.compile(r"loader|batches|sampler|(^|_)dl$|^iter", re.IGNORECASE)
 MEANS = re.compile(
@@ -54,9 +55,7 @@ def _own(divisor: ast.expr, node: ast.AST, site: Site, *, steps: bool) -> OwnCou
     """Return what a divisor counts of this rank's own: samples, or steps where these can be meant."""
     there = Site(site.file, getattr(node, "lineno", site.line), site.function)
     if isinstance(divisor, ast.Call) and ast.unparse(divisor.func) == "len" and divisor.args:
-        name = ast.unparse(divisor.args[0])
-        own = steps and LOADERS.search(name.rpartition(".")[2]) and "dataset" not in name
-        return OwnCount(ast.unparse(divisor), f"{ast.unparse(divisor)} is of one rank's loader", there) if own else None
+        return _own_length(divisor, site, there, steps=steps)
     if isinstance(divisor, ast.Call) and ast.unparse(divisor.func) in {"max", "float", "int"}:
         parts = [each for each in divisor.args if not isinstance(each, ast.Constant)]
         return _own(parts[0], node, site, steps=steps) if len(parts) == 1 else None
@@ -70,6 +69,15 @@ def _own(divisor: ast.expr, node: ast.AST, site: Site, *, steps: bool) -> OwnCou
         return None
     line = _counted_in(whole, name, steps=steps)
     return OwnCount(name, f"line {line} counts this rank's alone", there) if line else None
+
+
+def _own_length(divisor: ast.Call, site: Site, there: Site, *, steps: bool) -> OwnCount | None:
+    """Return a length that is of a list of this rank's part, or of its loader where steps can be meant."""
+    name, text = ast.unparse(divisor.args[0]), ast.unparse(divisor)
+    if line := listed_by_rank(part_around(site), name):
+        return OwnCount(text, f"line {line} goes through this rank's part alone", there)
+    own = steps and LOADERS.search(name.rpartition(".")[2]) and "dataset" not in name
+    return OwnCount(text, f"{text} is of one rank's loader", there) if own else None
 
 
 def _enumerated(around: ast.AST, divisor: ast.BinOp) -> int:

@@ -11,8 +11,9 @@ accuracy of up to 200 %, and a loss that is twice as large as it is. It grows wi
 Run the evaluation on one GPU: the metric is smaller by the number of ranks. ddpdoctor (`ddpdoctor run`) reports an
 evaluation in which each rank went through the same whole data set, or was given the same rows without a loader, and one
 number of each, the same on all ranks, was added up afterwards, in a function that divides by a length and not by the
-number of ranks. The counts that were added up as well make it right. Silent where the function takes a part of what the
-model returns, as ranks do that share the nodes of one graph out.
+number of ranks; also a number that is no whole one, the same on all ranks to the last digit, which a function without
+gradients adds up and divides so. The counts that were added up as well make it right. Silent where the function takes a
+part of what the model returns, as ranks do that share the nodes of one graph out.
 
 ## How to mend it
 
@@ -26,6 +27,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -36,13 +38,18 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Severity,
+    Site,
+    Summed,
     Training,
     place,
     watch,
 )
 
-from ..._evaluations import Reduced, by_hand, evaluation, given_alike, one_number, whole
-from ..._metrics import divides
+from ..._counts import counts_ranks
+from ..._evaluations import Reduced, by_hand, evaluation, given_alike, one_number, shares_gradients, whole
+from ..._metrics import divides, part_around
+from ..._rank_parts import is_untrained, whole_loop
+from ._own_counts import added_up, quotients
 
 AILMENT = Ailment("DDP625", Severity.WARNING)
 FEWEST = 4  # rows
@@ -93,6 +100,41 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
         reduced,
         Fix("give each rank its share of the evaluation", diff="-for x in rows:\n+for x in rows[rank::world_size]:"),
     )  # fmt: skip
+
+
+@watch(Summed)
+def of_the_same_numbers(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for one number that all ranks have computed alike, to the last digit, whose sum is taken for that of parts.
+
+    Whole numbers are counts, which ranks can have in common.
+    """
+    told = training.by_rank(Summed, callers=event.callers)
+    numbers = [each.given for each in told.values()]
+    if len(told) < training.world_size or len(told) < 2 or training.framework is not None:  # noqa: PLR2004
+        return
+    if None in numbers or len(set(numbers)) > 1 or (numbers[0] or 0.0).is_integer():
+        return
+    site = Site(*event.callers[0])
+    around = part_around(site)
+    names = added_up(around, site.line)
+    divisors = [ast.unparse(divisor) for _, divisor in quotients(around, names, site.line)]
+    if not names or not divisors or counts_ranks(around, names, site.line) or site.function == "<module>":
+        return
+    if not all(shares_gradients(each.pid, training) for each in told.values()) or not is_untrained(around):
+        return
+    yield Finding(
+        f"{len(told)} ranks have computed the same number, and their sum is divided by {divisors[0]} alone: it is "
+        f"{len(told)} times what it should be",
+        (
+            *(
+                Evidence(f"{number:.9g} is given to {event.operation}", "the sum of its part", f"rank {rank}")
+                for rank, number in [*zip(told, numbers, strict=True)][:8]
+            ),
+            Evidence(f"divided by {divisors[0]}, not by the number of ranks", "", f"{site.function}()"),
+        ),
+        Fix("give each rank its share of the evaluation", diff="-for x in rows:\n+for x in rows[rank::world_size]:"),
+        place(whole_loop(site) or site),
+    )
 
 
 def _finding(ranks: int, what: str, seen: Evidence, reduced: Reduced, fix: Fix) -> Finding:

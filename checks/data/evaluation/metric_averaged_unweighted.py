@@ -10,7 +10,8 @@ GPUs.
 
 Sum up hits and counts over all ranks, and divide once: the number differs. ddpdoctor (`ddpdoctor run`) reports an
 evaluation in which the ranks went through different numbers of samples, and a single number of each was averaged
-afterwards: by ReduceOp.AVG, or summed up in a function that divides by the number of ranks.
+afterwards: by ReduceOp.AVG, or summed up in a function that divides by the number of ranks. In the file of the
+training: `sum(total / count for total, count in parts) / world_size`, of what the ranks have gathered.
 
 ## How to mend it
 
@@ -25,12 +26,29 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evaluated,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    StepFingerprinted,
+    Training,
+    last_name,
+    place,
+    tree_of,
+    watch,
+)
 
+from ..._counts import WORLDS
 from ..._evaluations import evaluation, one_number
 from ..._metrics import divides
+from ..._places import file_of_first_step
 
 AILMENT = Ailment("DDP626", Severity.WARNING)
 
@@ -64,3 +82,55 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         ),
         place(reduced.site),
     )
+
+
+@watch(StepFingerprinted)
+def in_the_file(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look into the file of a training for ratios of gathered sums and counts that are averaged over the ranks."""
+    file = file_of_first_step(event, training)
+    if not file or training.world_size < 2:  # noqa: PLR2004 - nobody else
+        return
+    for quotient in _means_of_ratios(tree_of(file).module):
+        yield Finding(
+            "a metric is the mean of the ranks' means: what each has summed is divided by its own count",
+            (Evidence(ast.unparse(quotient), "the sum of the sums by the sum of the counts",
+                      f"{file}:{quotient.lineno}"),),
+            Fix(
+                "add up sums and counts, then divide once",
+                diff="-sum(total / count for total, count in parts) / world_size\n"
+                "+sum(total for total, _ in parts) / sum(count for _, count in parts)",
+            ),
+            Place(file=file, line=quotient.lineno),
+        )  # fmt: skip
+
+
+def _means_of_ratios(module: ast.Module) -> Iterator[ast.BinOp]:
+    """Yield them: the sum of ``a / b`` over what each rank has given, by the number of ranks."""
+    gathered = {
+        each.args[0].id
+        for each in ast.walk(module)
+        if isinstance(each, ast.Call)
+        and last_name(each.func) in {"all_gather_object", "gather_object"}
+        and each.args
+        and isinstance(each.args[0], ast.Name)
+    }
+    for node in ast.walk(module):
+        match node:
+            case ast.BinOp(
+                op=ast.Div(),
+                left=ast.Call(
+                    func=ast.Name(id="sum"),
+                    args=[
+                        ast.GeneratorExp(
+                            elt=ast.BinOp(op=ast.Div(), left=above, right=below),
+                            generators=[ast.comprehension(target=target, iter=ast.Name(id=name))],
+                        )
+                    ],
+                ),
+                right=divisor,
+            ) if name in gathered:
+                taken = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+                sides = [{each.id for each in ast.walk(side) if isinstance(each, ast.Name)} for side in (above, below)]
+                by_ranks = WORLDS.search(ast.unparse(divisor)) or ast.unparse(divisor) == f"len({name})"
+                if all(side & taken for side in sides) and by_ranks:
+                    yield node

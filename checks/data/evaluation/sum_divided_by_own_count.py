@@ -11,8 +11,8 @@ by the number of ranks, too.
 
 Print the metric with one rank and with two: it doubles. ddpdoctor (`ddpdoctor run`) takes note of the lines that add
 one number of each rank up, and reports one whose result is divided, in the source, by a count that is raised batch by
-batch and given to no communication, or by the length of this rank's loader, or of its part of the samples; or of
-several that are in one tensor, of which a part alone is added up.
+batch and given to no communication, or by the length of this rank's loader, of its part of the samples, or of a list of
+what came of that; or of several that are in one tensor, of which a part alone is added up.
 
 ## How to mend it
 

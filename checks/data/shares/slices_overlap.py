@@ -10,7 +10,8 @@ samples in an order of its own, each sample is seen N times in what is counted a
 ## How to be sure
 
 ddpdoctor keeps a checksum of each row that a wrapped model is given in the first steps, where no DataLoader gives them.
-Up to the first row that a rank sees again, the ranks have many rows in common, in another order.
+Up to the first row that a rank sees again, the ranks have many rows in common, in another order. Of an iterable data
+set without workers it compares the shuffled lists that `__iter__` takes a rank's part of.
 
 ## How to mend it
 
@@ -40,6 +41,7 @@ from ddpdoctor.check import (
     Fix,
     RowsGiven,
     Severity,
+    StreamSeen,
     Training,
     place,
     watch,
@@ -47,12 +49,14 @@ from ddpdoctor.check import (
 
 from ..._evaluations import shares_gradients
 from .._cuts import taken_at
+from .._streams import first_batches, is_shared_out, shuffled_at
 
 AILMENT = Ailment("DDP643", Severity.WARNING)
 FEWEST = 32  # rows of a rank, before one of them comes again
 COMMON = 8  # rows
 SHARE = 0.1  # of a rank's rows
 ALL = 0.98
+LAST = 5  # batch of an iterable data set
 
 
 @watch(RowsGiven)
@@ -84,6 +88,35 @@ def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
         ),
         place(taken_at(event.site, training, event.pid) if event.site else None),
     )  # fmt: skip
+
+
+@watch(StreamSeen)
+def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
+    """Compare the orders that the ranks' generators go by, of which each takes its part."""
+    ranks = first_batches(event, training) if event.batch == LAST else {}
+    orders = [{each[0]: each[1:] for each in told[0].orders} for told in ranks.values()]
+    if event.site is None or not orders:
+        return
+    for name in sorted(set.intersection(*map(set, orders))):
+        found = [each[name] for each in orders]
+        line = shuffled_at(event.site, name)
+        differ = len({order for order, _, _ in found}) > 1 and len({members for _, members, _ in found}) == 1
+        if not differ or line is None or not is_shared_out(event.site, name):
+            continue
+        yield Finding(
+            f"the ranks' parts overlap: each takes its part of {name}, which is in another order on each",
+            tuple(
+                Evidence(f"{order}, {length} elements", "one order on all ranks", f"rank {rank}, digest of {name}")
+                for rank, (order, _, length) in zip(ranks, found, strict=True)
+            )[:8],
+            Fix(
+                "put the whole in one order on all ranks, then take each rank's part of it",
+                diff="-random.Random(seed + rank).shuffle(order)\n+random.Random(seed + epoch).shuffle(order)\n"
+                " mine = order[rank::world_size]",
+            ),
+            place(line),
+        )
+        return
 
 
 def _draws_again(training: Training) -> bool:

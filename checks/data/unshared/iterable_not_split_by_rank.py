@@ -15,7 +15,9 @@ reported where Accelerate, Lightning and the like split later; a note where the 
 
 In a running training (`ddpdoctor run`) digests of the first batches that went whole into the model are compared
 between the ranks; and, of a first pass that ran to its end, the number of samples and up to 64 of their checksums, the
-least ones, whatever the order.
+least ones, whatever the order. Where each rank augments by itself, the variables of the generator (`__iter__`, in a
+loader without workers) are compared: reported is one that is the same on all ranks with each of the first five batches,
+and so is a piece of each batch, say the labels.
 
 In a source (`ddpdoctor lint`): a DDP model learns from an IterableDataset of the file whose class knows of no rank (run
 with two gloo ranks: both went through all ten samples).
@@ -43,12 +45,14 @@ from ddpdoctor.check import (
     DDP,
     Ailment,
     EpochEnded,
+    EpochStarted,
     Evidence,
     Finding,
     Fix,
     OrderSeen,
     Record,
     Severity,
+    StreamSeen,
     Training,
     given,
     likeness,
@@ -62,6 +66,7 @@ from ddpdoctor.check import (
 from ..._source import LOADER
 from .._lines import given_out
 from .._passes import same_pass, told
+from .._streams import first_batches, read_alike
 from .._words import ROWS, SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -165,6 +170,30 @@ def in_another_order(event: EpochEnded, training: Training) -> Iterator[Finding]
     )
 
 
+@watch(StreamSeen)
+def before_augmentation(event: StreamSeen, training: Training) -> Iterator[Finding]:
+    """Compare what the generators of the ranks have read, where each augments it by itself."""
+    ranks = first_batches(event, training) if event.batch == LAST else {}
+    found = read_alike(ranks)
+    shared = any(each.subgroups or each.owning_library for each in training.of(EpochStarted, iterable=True))
+    if found is None or shared or event.site is None:
+        return
+    read, piece = found
+    yield Finding(
+        f"{len(ranks)} ranks read the same samples, and augment them differently: {read} in {event.site.function} is "
+        "the same on all",
+        tuple(
+            Evidence(f"{read}: {' '.join(dict(each.held)[read] for each in batches)}; piece {piece} of the batches: "
+                     f"{' '.join(each.pieces[piece] for each in batches)}", "other samples on each rank",
+                     f"rank {rank}, digests with the first {LAST} batches")
+            for rank, batches in ranks.items()
+        )[:SHOWN],
+        shared_out(training, STREAM),
+        place(given_out(event.site)),
+    )  # fmt: skip
+
+
+LAST = 5  # batch
 FEWEST = 16  # checksums: fewer tell nothing
 SAME = 0.98
 

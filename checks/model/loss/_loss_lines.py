@@ -14,9 +14,13 @@ KINDS = (ast.Mult, ast.Div, ast.FloorDiv)
 IN_PLACE = {"div", "div_", "mul", "mul_", "true_divide"}
 
 
-def scales_by_ranks(file: str, line: int) -> bool:
-    """Whether the function around a line multiplies or divides by the number of ranks."""
-    return any(map(_scales, ast.walk(part_around(Site(file, line, "")))))
+def scales_by_ranks(file: str, line: int, until: int = 0) -> bool:
+    """Whether the function around a line multiplies or divides by the number of ranks, up to another of its lines.
+
+    Until is 0 for the whole function; behind what calls backward() a loss is scaled no more.
+    """
+    around = ast.walk(part_around(Site(file, line, "")))
+    return any(_scales(each) for each in around if not until or getattr(each, "lineno", 0) <= until)
 
 
 def line_that_scales_by_ranks(file: str, line: int) -> int:

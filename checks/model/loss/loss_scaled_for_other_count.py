@@ -32,6 +32,7 @@ accumulation".
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -42,12 +43,15 @@ from ddpdoctor.check import (
     Fix,
     Place,
     Severity,
+    Sharded,
     StepFingerprinted,
     Training,
+    Wrapped,
+    tree_of,
     watch,
 )
 
-from ..._ledger import data_parallel_sheets
+from ..._ledger import built, data_parallel_sheets, of_all_ranks
 from ..._sheets import NEVER, Sheet
 from ._loss_lines import line_that_scales_by_ranks, loss_line, scales_by_ranks
 
@@ -65,8 +69,9 @@ FIX = Fix(
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare what the ranks have divided their losses by."""
-    steps = data_parallel_sheets(event, training, FEWEST)
-    if len(steps) != FEWEST or not all(map(_is_averaged, steps)) or not event.backward[0]:
+    whole = data_parallel_sheets(event, training, FEWEST)
+    steps = whole if whole and all(map(_is_averaged, whole)) else [] if whole else _of_shards(event, training)
+    if len(steps) != FEWEST or not event.backward[0]:
         return
     file, line = loss_line(*event.backward) or event.backward
     added = [_added_up(each) for each in steps]
@@ -76,7 +81,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             continue
         apart = sum(len(set(each)) > 1 for each in counts)
         if not apart and all(added) and (last := added[-1]) is not None:
-            if not (scales_by_ranks(file, line) or scales_by_ranks(last.file, last.line)):
+            if not (scales_by_ranks(file, line, event.backward[1]) or scales_by_ranks(last.file, last.line)):
                 yield _finding(steps[-1], counts[-1], Place(file=file, line=line), last)
                 return
         elif apart >= VALUES and not any(added) and (scaling := line_that_scales_by_ranks(file, line)):
@@ -91,20 +96,42 @@ def _is_averaged(step: Sheet) -> bool:
     return bool(telling) and all(each is not None and abs(each - 1) <= ONE for each in multiples)
 
 
+def _of_shards(event: StepFingerprinted, training: Training) -> list[Sheet]:
+    """Return the compared steps of a model that FSDP shards over all ranks, which averages unless it is told not to."""
+    told = training.of(Sharded, pid=event.pid)
+    alone = {(each.group, each.shards) for each in told} == {(tuple(range(training.world_size)), True)}
+    if not alone or training.of(Wrapped) or not event.backward[0]:
+        return []
+    if any("divide_factor" in each.attr for each in tree_of(event.backward[0]).of(ast.Attribute)):
+        return []
+    before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
+    steps = []
+    for each in (*reversed(before), event):
+        held, ranks = built(each, training), of_all_ranks(each, training)
+        if held is not None and held.shards and ranks and not any(one.subgroups for one in ranks.values()):
+            steps.append(Sheet(held, ranks, (), 0))
+    return steps
+
+
 def _terms(step: Sheet) -> int:
-    """Return of how many terms the only loss of each rank is; 0 where there are several losses."""
-    numbers = {tuple(map(len, each.terms)) for each in step.ranks.values()}
-    (number,) = numbers if len(numbers) == 1 else ((),)
-    return number[0] if len(number) == 1 else 0
+    """Return of how many terms each loss is; 0 where the losses, of ranks and micro-batches, have different numbers."""
+    numbers = {len(loss) for each in step.ranks.values() for loss in each.terms}
+    losses = {len(each.terms) for each in step.ranks.values()}
+    return numbers.pop() if len(numbers) == len(losses) == 1 else 0
 
 
 def _counts(step: Sheet, at: int) -> tuple[float, ...]:
-    """Return what each rank has divided one term of its loss by; nothing where that is a mean, or not known."""
+    """Return what each rank has divided one term of its losses by; nothing where that is a mean, or not one number."""
     if _terms(step) <= at:
         return ()
-    terms = [each.terms[0][at] for each in step.ranks.values()]
-    told = all(each.divided > 1 and not each.mean for each in terms)
-    return tuple(each.divided * each.rest for each in terms) if told else ()
+    found = []
+    for rank in step.ranks.values():
+        terms = [loss[at] for loss in rank.terms]
+        counts = {each.divided * each.rest for each in terms}
+        if len(counts) != 1 or not all(each.divided > 1 and not each.mean for each in terms):
+            return ()
+        found.append(counts.pop())
+    return tuple(found)
 
 
 def _added_up(step: Sheet) -> Exchange | None:

@@ -30,7 +30,8 @@ Silent where a schedule has as many steps as it is made for, whichever these are
 ## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Looked at are schedulers of torch, and whole numbers that the
-function of a LambdaLR was made with. Source: PyTorch documentation, torch.optim.lr_scheduler.
+function of a LambdaLR computes with, as its source says, or was made with. Source: PyTorch documentation,
+torch.optim.lr_scheduler.
 """
 
 from __future__ import annotations

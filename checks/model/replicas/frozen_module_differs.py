@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
+from ..._ledger import have_parted, sheet
 from ..._sheets import Print, multiple_of
 from .._words import counted, listed
 from ._used import Module, Seen, modules
@@ -50,6 +51,9 @@ ALIKE = 0.02
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for tensors that stay as they are on each rank, and are others on another."""
+    step = sheet(event, training)
+    if step is not None and have_parted(step):
+        return  # what is copied from the trained weights differs as they do
     for module in modules(event, training, SURE):
         if not _found(_before(module)) and (names := _found(module)):
             yield _finding(module, names, event, follows=not _stays(names[0], SURE))

@@ -19,6 +19,7 @@ from ddpdoctor.watch.events.data import (
     OrderSeen,
     RowsGiven,
     Sampler,
+    StreamSeen,
     Summed,
 )
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
@@ -82,6 +83,7 @@ from ddpdoctor.watch.events.of_steps import (
     Clip,
     Exchange,
     Factor,
+    HeldGenerator,
     LossTerm,
     Number,
     Product,
@@ -184,6 +186,7 @@ __all__ = [
     "GraphsKept",
     "GroupMade",
     "HeldAtEnd",
+    "HeldGenerator",
     "HooksPiledUp",
     "JoinEntered",
     "Joined",
@@ -246,6 +249,7 @@ __all__ = [
     "StepsAtEnd",
     "StepsTimed",
     "StopAsked",
+    "StreamSeen",
     "Summed",
     "SyncSkipped",
     "TensorParallel",

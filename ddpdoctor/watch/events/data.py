@@ -11,8 +11,9 @@ from ddpdoctor.watch.events.base import Event, Site
 class Sampler:
     """What a loader's sampler says of itself; None where it does not have the attribute.
 
-    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks. ``shares``: into
-    so many Accelerate's own batch sampler, which is around it, cuts what it draws.
+    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks. ``draws``: it
+    can draw from a generator of the process. ``shares``: into so many Accelerate's own batch sampler, which is around
+    it, cuts what it draws.
     """
 
     number: int
@@ -27,6 +28,12 @@ class Sampler:
     replacement: bool | None = None
     splits: bool = False
     shares: int | None = None
+    draws: bool = True
+
+    @property
+    def claims_to_shuffle(self) -> bool:
+        """Whether it says that it shuffles, or has a seed and does not say that it doesn't."""
+        return bool(self.shuffle) or (self.shuffle is None and self.seed is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,7 @@ class EpochStarted(Event):
     ``changed`` are attributes of its data set that were given other numbers since the pass before, for which they have
     copies. ``loader_site`` is the line that made the loader, ``sampler_site`` the one that made a DistributedSampler,
     or where the user's own class draws; None where that was not seen. ``callers`` are the lines that led to the loop,
-    innermost first: file, line and function.
+    innermost first: file, line and function. ``by_hand``: there is no loader, the script goes through the sampler.
     """
 
     loader: int
@@ -90,6 +97,7 @@ class EpochStarted(Event):
     loader_site: Site | None = None
     sampler_site: Site | None = None
     callers: tuple[tuple[str, int, str], ...] = ()
+    by_hand: bool = False
 
     @property
     def made(self) -> Site | None:
@@ -216,6 +224,26 @@ class Drew(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSeen(Event):
+    """An iterable data set without workers has given one of the first batches of a pass (``batch`` counts from 1).
+
+    ``held`` are digests of what its generator has in its variables, by name: tensors, arrays, texts. ``orders`` are
+    lists of numbers or texts there that are in no order, with the first batch alone: name, digest, digest of what they
+    have whatever the order, and length. ``drawers`` are random generators there, and those that the data set has as
+    attributes: name, digest of the state, and seed, empty where it is not known. ``pieces`` are digests of the parts of
+    the batch, empty for what is no tensor. ``site`` is the line with which the generator has given the last sample.
+    """
+
+    loader: int
+    number: int
+    batch: int
+    held: tuple[tuple[str, str], ...] = ()
+    orders: tuple[tuple[str, str, str, int], ...] = ()
+    drawers: tuple[tuple[str, str, str], ...] = ()
+    pieces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven(Event):
     """A checksum of each row that a model was given in training, without a loader, up to a step's ``number``.
 
@@ -234,8 +262,10 @@ class Summed(Event):
     """A few numbers of each rank are about to be added up over all of them by a line of the user's, seen there first.
 
     ``callers`` are the lines that led there, innermost first: file, line and function of each. ``site`` is the line.
+    ``given`` is the number that this rank gives, where it is one, and lies on the CPU.
     """
 
     operation: str
     callers: tuple[tuple[str, int, str], ...]
     elements: int = 1
+    given: float | None = None

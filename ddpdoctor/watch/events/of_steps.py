@@ -83,6 +83,20 @@ class Factor(NamedTuple):
     paths: tuple[str, ...]
 
 
+class HeldGenerator(NamedTuple):
+    """A random generator that an object of the user's holds: where it is from the function that trains, and of whom.
+
+    ``kind`` is the class of the object, of a ``file``; ``state`` a digest, ``seed`` what it was seeded with, empty
+    where that is not known.
+    """
+
+    path: str
+    kind: str
+    file: str
+    state: str
+    seed: str
+
+
 class Statistic(NamedTuple):
     """A tensor that is no parameter and that an object of the user's holds: where, and the object's class and file.
 

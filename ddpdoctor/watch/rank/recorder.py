@@ -27,6 +27,7 @@ from ddpdoctor.watch.rank.data.given_rows import GivenRows
 from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.data.reads import Reads
+from ddpdoctor.watch.rank.data.suspended import Streams
 from ddpdoctor.watch.rank.end.failures import Failures, FindOut
 from ddpdoctor.watch.rank.end.leaving import Leaving
 from ddpdoctor.watch.rank.end.traceback_format import comes_from_a_handler, is_error
@@ -92,7 +93,7 @@ class Recorder:
         self.exchanges, self.losses = Exchanges(), Losses(self)
         self.ledger, self.updates = Ledger(self, Calls(self, self.models.shards), Operands(self)), Updates(self)
         self.functional = Functional(self)
-        self.feed, self.rows, self.built = Feed(Draws(self)), GivenRows(self), Built()
+        self.feed, self.rows, self.built = Feed(Draws(self), Streams(self)), GivenRows(self), Built()
         self.evaluations: Evaluations = Evaluations(self)
         self.sums, self.aliases = Sums(self), Aliases(self)
         self.stopwatch = Stopwatch()

@@ -100,7 +100,7 @@ def _of_a_library(calls: list[ast.Call], operation: str, guard: str) -> Called |
 
 def _is_within(operation: str, calls: list[ast.Call]) -> bool:
     """Whether the one call of a line is that of a method which communicates in its turn, as a metric's ``compute``."""
-    is_method = isinstance(calls[0].func, ast.Attribute)
+    is_method = isinstance(calls[0].func, ast.Attribute) and calls[0].func.attr not in SHOWS
     return is_method and len(calls) == 1 and operation.isidentifier() and operation not in UNPAIRED
 
 

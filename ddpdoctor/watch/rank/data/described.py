@@ -103,7 +103,11 @@ def draws_at(kind: type) -> Site | None:
 
 def sampler_of(recorder: Process, loader: Any) -> Sampler:
     """Read what the sampler that decides says of itself."""
-    sampler, batches = deciding(loader), loader.batch_sampler
+    return sampler_itself(recorder, deciding(loader), shares=_shares(loader.batch_sampler))
+
+
+def sampler_itself(recorder: Process, sampler: Any, shares: int | None = None) -> Sampler:
+    """Read what a sampler says of itself."""
     facts: dict[str, Any] = {
         ours: value if isinstance(value := getattr(sampler, theirs, None), (int, type(None))) else None
         for ours, theirs in (
@@ -116,9 +120,20 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
         kind=type(sampler).__name__,
         length=length(sampler),
         splits=speaks_of_ranks(type(sampler)),
-        shares=_shares(batches),
+        draws=_draws(type(sampler)),
+        shares=shares,
         **facts,
     )
+
+
+def _draws(kind: type) -> bool:
+    """Whether a sampler can draw from a generator of the process: unless its ``__iter__`` makes another one."""
+    code = getattr(getattr(kind, "__iter__", None), "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return True
+    said = {*code.co_names, *(word for each in code.co_consts if isinstance(each, tuple) for word in each)}
+    of_torch = {"Generator", "generator"} <= said and not {"random", "np", "numpy"} & said
+    return not (of_torch or {"default_rng", "RandomState", "Random"} & said)
 
 
 def _shares(batches: Any) -> int | None:

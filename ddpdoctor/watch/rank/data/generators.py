@@ -81,3 +81,22 @@ def kinds() -> tuple[type, ...]:
     modules = (("torch", ("Generator",)), ("numpy.random", ("Generator", "RandomState")))
     there = ((sys.modules[module], names) for module, names in modules if module in sys.modules)
     return (random.Random, *(getattr(module, name) for module, names in there for name in names))
+
+
+def state_of(generator: Any) -> Any:
+    """Return the state of a random generator of torch's, numpy's or Python's; it is read, and stays as it is."""
+    if hasattr(generator, "getstate"):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    state = generator.get_state()
+    return state.numpy().tobytes() if hasattr(state, "numpy") else state
+
+
+def seed_of(generator: Any) -> str:
+    """Return what a generator of torch's or numpy's was seeded with; empty where that is not known."""
+    if hasattr(generator, "initial_seed"):
+        return str(generator.initial_seed())
+    bits = getattr(generator, "bit_generator", None)
+    entropy = getattr(getattr(bits, "seed_seq", None), "entropy", None)
+    return str(entropy) if entropy is not None else ""

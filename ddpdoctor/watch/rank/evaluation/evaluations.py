@@ -138,7 +138,13 @@ class Sums:
         place = lines_of_the_users()
         if place and place not in self.told:
             self.told.add(place)
-            self.recorder.emit(Summed, operation=operation, callers=place, elements=elements)
+            self.recorder.emit(
+                Summed,
+                operation=operation,
+                callers=place,
+                elements=elements,
+                given=_given(args) if elements == 1 else None,
+            )
 
 
 def _copied(tensors: list[Any]) -> Any:
@@ -170,6 +176,14 @@ def _numbers(args: Sequence[Any]) -> int:
     given: Any = args[0] if args else None
     first: Any = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
     return int(first.numel()) if hasattr(first, "numel") else 0
+
+
+def _given(args: Sequence[Any]) -> float | None:
+    """Return the one number that is sent, where it lies in memory that need not be waited for."""
+    given: Any = args[0]
+    first: Any = given[0] if isinstance(given, (list, tuple)) else given
+    plain = first.device.type == "cpu" and not first.is_complex() and not is_captured()
+    return float(first.detach()) if plain else None
 
 
 def _is_of_all(group: Any) -> bool:

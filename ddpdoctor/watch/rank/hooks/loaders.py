@@ -83,6 +83,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     from torch.utils.data import IterableDataset
 
     hook_when_imported(recorder)
+    recorder.feed.forget()
     number = recorder.number("loader", loader)
     before = passes.get(number)
     if before is not None:
@@ -201,7 +202,7 @@ def _giving(  # noqa: C901 - a function more would be one more for each batch
             this.batches += 1
             log.counters[event_log.BATCHES] += 1
             if this.batches <= LOOKS or this.iterable:
-                recorder.safely(_gave, recorder, this, batch)
+                recorder.safely(_gave, recorder, this, batch, iterator)
             return batch
 
         return __next__
@@ -225,7 +226,9 @@ def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
     return evaluates or recorder.progress() > this.began
 
 
-def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
+def _gave(recorder: Recorder, this: Pass, batch: Any, iterator: Any) -> None:
+    if this.iterable and this.batches <= BATCHES:
+        recorder.feed.streams.gave(this.loader, this.number, this.batches, iterator, batch)
     if this.iterable and not this.number and this.summed <= SUMMED:
         _sum_up(this, batch)
     if this.told or this.batches > LOOKS:

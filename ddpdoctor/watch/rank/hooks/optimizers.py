@@ -79,6 +79,8 @@ def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable
         if log is None or recorder.horovod.is_none(optimizer):
             return
         recorder.stopwatch.stepped(log)
+        if recorder.feed.hand is not None:
+            recorder.safely(recorder.feed.stepped)
         if recorder.profile is not None:
             recorder.safely(_profile, recorder, recorder.profile)
         if log.counters[event_log.STEPS] >= recorder.growing.at:

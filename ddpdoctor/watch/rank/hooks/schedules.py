@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ScheduleAtEnd
+from ddpdoctor.watch.rank.hooks.written import lengths_written
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.user_frames import user_site
 
@@ -78,7 +79,8 @@ def _lengths(scheduler: Any) -> Iterator[Any]:
     held = vars(scheduler)
     yield from (held.get(name) for name in LENGTHS)
     for function in held.get("lr_lambdas", ()):
-        yield from _closed_over(function)
+        written = lengths_written(function)
+        yield from _closed_over(function) if written is None else written
 
 
 def _closed_over(function: Any) -> Iterator[Any]:

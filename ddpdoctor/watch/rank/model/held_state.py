@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.events import HeldGenerator
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
+from ddpdoctor.watch.rank.data.dataset_digest import digest
+from ddpdoctor.watch.rank.data.generators import kinds, seed_of, state_of
 from ddpdoctor.watch.user_frames import file_of, frames, is_users, variables_of
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ DEEPEST = 3
 LISTED = 16  # numbers of a list, or of a dict
 MODULES = 200  # of a model
 TENSORS = 64
+GENERATORS = 16
 LARGEST = 200_000  # elements
 HOLDINGS = 100
 NAME = re.compile(r"[^\W\d]\w*")
@@ -66,6 +70,7 @@ class State:
     numbers: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
+    generators: list[HeldGenerator] = field(default_factory=list)
 
     def paths(self, value: float) -> tuple[str, ...]:
         """Return where a number is held, the first few places."""
@@ -133,9 +138,19 @@ class Search:
                 return
             if issubclass(kind, self.module):
                 self._module(path, value)
+            elif isinstance(value, kinds()):
+                self._generator(path, value, owner)
             elif is_own(kind):
                 for name, each in _attributes(value):
                     self._visit(f"{path}.{name}", each, depth + 1, value)
+
+    def _generator(self, path: str, value: Any, owner: Any) -> None:
+        """Read the state of a random generator that an object holds."""
+        if owner is not None and len(self.state.generators) < GENERATORS:
+            kind = type(owner)
+            file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+            state, seed = digest(state_of(value)), seed_of(value)
+            self.state.generators.append(HeldGenerator(path, kind.__qualname__, file, state, seed))
 
     def _several(self, path: str, value: Any, depth: int) -> None:
         """Look at a few numbers, or objects, of a list or of a dict that is keyed by names."""
