@@ -37,7 +37,7 @@ PARTS = {
     "used": Used,
     "factors": Factor,
     "statistics": Statistic,
-    "generators": HeldGenerator,
+    "held_generators": HeldGenerator,
     "parts": ShardedGradient,
     "products": Product,
     "numbers": Number,

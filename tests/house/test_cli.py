@@ -180,7 +180,7 @@ def test_what_needs_no_torch_does_not_wait_for_it(ddpdoctor: Run, tmp_path: Path
 
 def test_a_factory_that_hangs_is_named_with_its_line(ddpdoctor: Run, users: Path) -> None:
     """The line that does not return is told."""
-    done = ddpdoctor("check", "--only", "no-trainable-parameters", "--model", f"{users}:hangs", "--timeout", "12")
+    done = ddpdoctor("check", "--only", "no-trainable-parameters", "--model", f"{users}:hangs", "--timeout", "24")
 
     assert done.returncode == 2
     assert "did not return in time" in done.stdout

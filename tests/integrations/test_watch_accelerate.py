@@ -23,7 +23,7 @@ Edits = tuple[tuple[str, str], ...]
 BROKEN: dict[str, tuple[str, str, Edits]] = {
     "the gather is in a function that one rank calls": (
         "rank0-only-collective",
-        "result = accelerator.gather(...)",
+        "+report(accelerator, loss)",
         (
             (REPORT, "        if accelerator.is_main_process:\n            report(accelerator, loss)\n"),
             ('print("loss", accelerator', 'print("loss", accelerator'),

@@ -168,8 +168,8 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
     """Compare the states of generators that objects of the script hold: an environment, what draws actions."""
     if event.number != SURE or training.of(EpochStarted, training=True) or not shares_gradients(event.pid, training):
         return
-    steps = [each for each in sheets(event, training) if all(one.generators for one in each.ranks.values())]
-    found = [{one.path: one for one in next(iter(each.ranks.values())).generators} for each in steps]
+    steps = [each for each in sheets(event, training) if all(one.held_generators for one in each.ranks.values())]
+    found = [{one.path: one for one in next(iter(each.ranks.values())).held_generators} for each in steps]
     if len(found) < 2 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - has it moved
         return
     if all(line.computes_alike(SAME) for each in steps for line in each.lines if line.known):
@@ -198,7 +198,7 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
 
 
 def _in_one_state(path: str, step: Sheet) -> bool:
-    states = [{each.path: each.state for each in one.generators}.get(path) for one in step.ranks.values()]
+    states = [{each.path: each.state for each in one.held_generators}.get(path) for one in step.ranks.values()]
     return len(set(states)) == 1 and None not in states
 
 

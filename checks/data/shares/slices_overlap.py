@@ -67,7 +67,7 @@ def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
         return
     said = any(_overlap(training, each.number) for each in training.before(event) if each.number < event.number)
     found = _overlap(training, event.number)
-    if found is None or said:
+    if found is None or said or any(_of_orders(each, training) for each in training.of(StreamSeen, pid=event.pid)):
         return
     one, other, common, seen = found
     if common < ALL * seen and _draws_again(training):
@@ -93,17 +93,24 @@ def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
 @watch(StreamSeen)
 def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
     """Compare the orders that the ranks' generators go by, of which each takes its part."""
+    found = _of_orders(event, training)
+    if found is not None and not any(_overlap(training, each.number) for each in training.of(RowsGiven)):
+        yield found
+
+
+def _of_orders(event: StreamSeen, training: Training) -> Finding | None:
+    """Return what is wrong with the orders that the generators of all ranks go by; None where that is nothing."""
     ranks = first_batches(event, training) if event.batch == LAST else {}
     orders = [{each[0]: each[1:] for each in told[0].orders} for told in ranks.values()]
     if event.site is None or not orders:
-        return
+        return None
     for name in sorted(set.intersection(*map(set, orders))):
         found = [each[name] for each in orders]
         line = shuffled_at(event.site, name)
         differ = len({order for order, _, _ in found}) > 1 and len({members for _, members, _ in found}) == 1
         if not differ or line is None or not is_shared_out(event.site, name):
             continue
-        yield Finding(
+        return Finding(
             f"the ranks' parts overlap: each takes its part of {name}, which is in another order on each",
             tuple(
                 Evidence(f"{order}, {length} elements", "one order on all ranks", f"rank {rank}, digest of {name}")
@@ -116,7 +123,7 @@ def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
             ),
             place(line),
         )
-        return
+    return None
 
 
 def _draws_again(training: Training) -> bool:

@@ -60,11 +60,10 @@ class StepFingerprinted(Event):
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
-    there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` and ``generators``
-    what was held right before the step's batch was drawn. ``loss`` is the sum of the losses that backward was given
-    since then, as it was given them. ``parts`` are gradients of which each rank holds a part, ``without`` the DTensors
-    beside these that require one and have none. ``products``
-    are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
+    there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` and
+    ``held_generators`` what was held right before the step's batch was drawn. ``loss`` is the sum of the losses that
+    backward was given since then, as it was given them. ``parts`` are gradients of which each rank holds a part,
+    ``without`` the DTensors beside these that require one and have none. ``products`` are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
     tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
     the batch was drawn. ``rows`` are those of what a wrapped model was given last. ``terms`` has, for each loss since
     then, what its terms were divided by; ``backward`` is the file and line that asked for the gradients last.
@@ -95,7 +94,7 @@ class StepFingerprinted(Event):
     used: tuple[Used, ...] = ()
     factors: tuple[Factor, ...] = ()
     statistics: tuple[Statistic, ...] = ()
-    generators: tuple[HeldGenerator, ...] = ()
+    held_generators: tuple[HeldGenerator, ...] = ()
     loss: float | None = None
     parts: tuple[ShardedGradient, ...] = ()
     without: tuple[str, ...] = ()

@@ -68,7 +68,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
             Statistic(each.path, each.kind, each.file, each.size, next(rest), each.shape, each.broadcast, each.named)
             for each in state.tensors
         ),
-        generators=tuple(state.generators),
+        held_generators=tuple(state.generators),
         parts=account.parts.told(),
         without=account.parts.without(),
         numbers=tuple(seen.operands.found.values()),
