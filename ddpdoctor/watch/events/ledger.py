@@ -63,9 +63,10 @@ class StepFingerprinted(Event):
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` and
     ``held_generators`` what was held right before the step's batch was drawn. ``loss`` is the sum of the losses that
     backward was given since then, as it was given them. ``parts`` are gradients of which each rank holds a part,
-    ``without`` the DTensors beside these that require one and have none. ``products`` are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
-    tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
-    the batch was drawn. ``rows`` are those of what a wrapped model was given last. ``terms`` has, for each loss since
+    ``without`` the DTensors beside these that require one and have none. ``products`` are those of matrices that losses
+    since then were computed with, ``numbers`` those that the user's lines computed tensors with; ``holdings`` are what
+    such lines could mean, and best results so far, by where they were held before the batch was drawn. ``rows`` are
+    those of what a wrapped model was given last. ``terms`` has, for each loss since
     then, what its terms were divided by; ``backward`` is the file and line that asked for the gradients last.
     ``carried`` is None before the first step.
     """
