@@ -33,7 +33,7 @@ OF_SYSTEM = {
         "sudo dmesg -T | tail -n 40 | grep -iE 'i/o error|lustre|nfs|xfs|ext4'; df -h",
     ),
     "11": Fix("the system refused for now: processes, threads or locks are used up", "ulimit -u; ps -eLf | wc -l"),
-    "36": Fix("a name is longer than the file system takes: it is made of the settings, perhaps", "getconf NAME_MAX ."),
+    "36": Fix("a name is longer than the file system takes: make it of fewer settings", "getconf NAME_MAX ."),
     "107": Fix("the mount of that folder is gone on this host", "mount | grep -iE 'fuse|s3|gcs|nfs'; ls PATH"),
     "121": Fix(
         "the server of the network file system failed: look at the host's own log", "sudo dmesg -T | tail -n 40"
