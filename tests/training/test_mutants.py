@@ -120,7 +120,6 @@ NAMED = {
     ("cartpole", "of one rank"): "metric-of-one-rank",
     ("bandit", "actions are drawn alike"): "same-noise-on-ranks",
     ("bandit", "divided by the own episodes"): "sum-divided-by-own-count",
-    ("bandit", "the score of one rank"): "metric-of-one-rank",
     ("bandit", "every rank judges all episodes"): "evaluation-summed-over-whole",
 }
 
