@@ -90,7 +90,15 @@ def state_of(generator: Any) -> Any:
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
     state = generator.get_state()
-    return state.numpy().tobytes() if hasattr(state, "numpy") else state
+    return raw(state) if hasattr(state, "numpy") else state
+
+
+def raw(state: Any) -> bytes:
+    """Return the bytes of a state of torch's, also where numpy is not installed."""
+    try:
+        return bytes(state.numpy().tobytes())
+    except RuntimeError:  # "Numpy is not available"
+        return bytes(state.tolist())
 
 
 def seed_of(generator: Any) -> str:
