@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import heapq
 import math
@@ -106,8 +107,11 @@ def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:  #
     shape = tuple(value.shape)
     if len(shape) <= 1 or not 1 < shape[0] <= ROWS or shape[0] != len(dataset) or math.prod(shape) > NUMBERS:
         return None  # one number a sample is a label
-    rows = _plain(value) if hasattr(value, "detach") else value
-    return (row.tobytes() for row in rows)
+    if not hasattr(value, "detach"):
+        return (row.tobytes() for row in value)
+    data = bytes_of(value)
+    width = len(data) // shape[0]
+    return (data[at : at + width] for at in range(0, len(data), width)) if width else None
 
 
 def _numbers(entry: Any) -> Any:
@@ -125,12 +129,13 @@ def _rows(value: list[Any]) -> Iterator[bytes]:
     """Yield the bytes of the tensor of each entry; the place, where an entry has none."""
     for at, entry in enumerate(value):
         numbers = _numbers(entry)
-        yield repr(at).encode() if numbers is None else _plain(numbers).tobytes()
+        yield repr(at).encode() if numbers is None else bytes_of(numbers)
 
 
-def _plain(tensor: Any) -> Any:
-    """Return the bytes of a tensor, of whatever type: numpy has no bfloat16."""
-    return tensor.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
+def bytes_of(tensor: Any) -> bytes:
+    """Return the bytes of a tensor on the CPU, of whatever type, and whether numpy is installed or not."""
+    whole = tensor.detach().contiguous()
+    return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())
 
 
 def _is_plain(entry: Any) -> bool:
