@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
 
@@ -53,10 +53,14 @@ def map_built(ranks: dict[int, StepFingerprinted], training: Training) -> list[P
     return [held for each in ranks.values() if (held := built(each, training)) is not None]
 
 
-def earlier(event: StepFingerprinted, training: Training) -> Iterator[dict[int, StepFingerprinted]]:
+def earlier(
+    event: StepFingerprinted,
+    training: Training,
+    by_rank: Callable[[StepFingerprinted, Training], dict[int, StepFingerprinted]] = of_one_model,
+) -> Iterator[dict[int, StepFingerprinted]]:
     """Yield the compared steps of the same optimizer before this one, by rank, latest first."""
     for other in training.before(event, optimizer=event.optimizer):
-        if other.number < event.number and (ranks := of_one_model(other, training)):
+        if other.number < event.number and (ranks := by_rank(other, training)):
             yield ranks
 
 

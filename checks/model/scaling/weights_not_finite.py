@@ -52,6 +52,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ledger import built, of_all_ranks
+from .._alike import earlier
 
 if TYPE_CHECKING:
     from ..._sheets import Print
@@ -76,7 +77,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     broken = {rank: places for rank, each in ranks.items() if (places := _not_finite(each.values))}
     if not broken or held is None or any(_is_finite(each.loss) for each in ranks.values()):
         return
-    past = list(_earlier(event, training))
+    past = list(earlier(event, training, of_all_ranks))
     if any(_not_finite(each.values) for step in past for each in step.values()):
         return  # told there
     last, first = (past[0] if past else {}), broken[min(broken)]
@@ -96,7 +97,7 @@ def of_parts(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     ranks = of_all_ranks(event, training)
     if not ranks or any(_is_number(each) or any(map(bool, each.values)) for each in ranks.values()):
         return
-    past = list(_earlier(event, training))
+    past = list(earlier(event, training, of_all_ranks))
     lost = [not any(map(_is_number, step.values())) for step in past]
     if lost[:2] == [True, False] or lost == [True]:
         last = past[1] if past[1:] else {}
@@ -180,13 +181,6 @@ def _gradients(last: Ranks) -> Iterator[Evidence]:
             "finite" if rank in broken else "",
             f"rank {rank}, step {each.number}, before the exchange",
         )
-
-
-def _earlier(event: StepFingerprinted, training: Training) -> Iterator[Ranks]:
-    """Yield the compared steps of the same optimizer before this one, by rank, latest first."""
-    for other in training.before(event, optimizer=event.optimizer):
-        if other.number < event.number and (ranks := of_all_ranks(other, training)):
-            yield ranks
 
 
 def _not_finite(prints: tuple[Print | None, ...]) -> list[int]:

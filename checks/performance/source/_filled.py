@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 COUNTED = ("range", "enumerate")
 PACKAGES = ("torch", "np", "numpy", "math")
@@ -19,13 +19,12 @@ def fills(loop: ast.For) -> bool:
     """Whether all that a counted loop does is to set what its counter stands in the index of."""
     if not (isinstance(loop.iter, ast.Call) and getattr(loop.iter.func, "id", "") in COUNTED) or loop.orelse:
         return False
-    counters = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    leaves = list(_leaves(loop.body))
+    counters, leaves = _counters(loop), list(_leaves(loop.body))
     set_ = [each for each in leaves if isinstance(each, ast.Assign | ast.AugAssign) and _targets(each)]
     bases = {ast.unparse(base) for each in set_ for base, _ in _targets(each)}
-    if not set_ or not all(_is_counted(index, counters | _inner(loop)) for each in set_ for _, index in _targets(each)):
+    if not set_ or not all(_is_counted(index, counters) for each in set_ for _, index in _targets(each)):
         return False
-    return all(_is_plain(each) for each in leaves) and not _reads(loop, bases) and not _carried(leaves)
+    return all(_is_plain(each) for each in leaves) and not _reads(loop, bases) and not carries_names(leaves)
 
 
 def _leaves(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -39,8 +38,8 @@ def _leaves(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield each
 
 
-def _inner(loop: ast.For) -> set[str]:
-    """Return the counters of the loops inside."""
+def _counters(loop: ast.For) -> set[str]:
+    """Return the names that a loop, and the loops inside, count with."""
     targets = [each.target for each in ast.walk(loop) if isinstance(each, ast.For)]
     return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
@@ -87,11 +86,11 @@ def _reads(loop: ast.For, bases: set[str]) -> bool:
     )
 
 
-def _carried(leaves: list[ast.stmt]) -> bool:
-    """Whether a pass reads a name that a pass before has bound."""
+def carries_names(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a pass through these reads a name that a pass before has bound."""
     bound: set[str] = set()
-    stored = {node.id for each in leaves for node in ast.walk(each) if isinstance(node, ast.Name) and _stores(node)}
-    for each in leaves:
+    stored = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name) and _stores(node)}
+    for each in statements:
         names = [node for node in ast.walk(each) if isinstance(node, ast.Name)]
         if any(not _stores(node) and node.id in stored - bound for node in names):
             return True

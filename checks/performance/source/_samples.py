@@ -7,6 +7,8 @@ import re
 
 from ddpdoctor.check import Tree
 
+from ._filled import carries_names
+
 LENGTH = re.compile(r"(\w+)\.shape\[0\]|(\w+)\.size\(0\)|len\((\w+)\)|(\w+)\.size\(dim=0\)")
 PAIRED = ("zip", "enumerate")
 
@@ -79,11 +81,4 @@ def _carries(loop: ast.For) -> bool:
         return True
     if any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) for node in nodes):
         return True
-    bound: set[str] = set()
-    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for statement in loop.body:
-        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-        if any(isinstance(each.ctx, ast.Load) and each.id in stored - bound for each in names):
-            return True
-        bound |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    return False
+    return carries_names(loop.body)

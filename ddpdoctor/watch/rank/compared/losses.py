@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,10 @@ class Losses:
 
     recorder: Process
     is_over: bool = False
-    torch: Any = None
-    """The package, once there is a loss: an import statement costs what all of the look does."""
 
     def look(self, loss: Any) -> None:
         """Look at one loss, and take note of it where it is not finite; some microseconds of a backward."""
-        torch = self.torch or self._imported()
+        torch = sys.modules["torch"]  # an import statement costs what all of the look does
         if type(loss) is not torch.Tensor or not loss.is_cpu or loss.numel() != 1:
             return
         if torch._C._len_torch_dispatch_stack() or math.isfinite(value := loss.item()):  # noqa: SLF001 - a mode of the user's counts what is called
@@ -33,9 +32,3 @@ class Losses:
         self.is_over = True
         steps = self.recorder.writer.counters[event_log.STEPS]
         self.recorder.emit(LossNotFinite, value=str(value), steps=steps, site=user_site())
-
-    def _imported(self) -> Any:
-        import torch
-
-        self.torch = torch
-        return torch

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.generators import kinds
-from ddpdoctor.watch.rank.data.index_digest import bytes_of
+from ddpdoctor.watch.rank.data.index_digest import rows_of
 from ddpdoctor.watch.user_frames import file_of, is_users
 
 LOOKS = 16  # elements of a list, rows of an array
@@ -64,9 +64,7 @@ def sums_of_rows(batch: Any, depth: int = 0) -> list[int]:
     if isinstance(batch, torch.Tensor):
         if batch.device.type != "cpu" or batch.layout is not torch.strided or batch.ndim <= 1 or batch[:1].numel() <= 1:
             return []
-        data = bytes_of(batch.detach().flatten(1)[:, :VALUES])
-        width = len(data) // len(batch) if len(batch) else 0
-        return [crc32(data[at : at + width]) for at in range(0, len(data), width)] if width else []
+        return [crc32(row) for row in rows_of(batch.detach().flatten(1)[:, :VALUES])]
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)) and depth <= 3:  # noqa: PLR2004 - deeper than batches are

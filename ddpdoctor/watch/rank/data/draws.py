@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ddpdoctor.watch.events import Drew
-from ddpdoctor.watch.rank.data.generators import raw
+from ddpdoctor.watch.rank.data.index_digest import bytes_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
@@ -98,8 +98,8 @@ def now() -> State:
     gpu = b""
     used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if used and not torch.cuda.is_current_stream_capturing():
-        gpu = raw(torch.cuda.get_rng_state())
-    return State(raw(torch.get_rng_state()), gpu, tuple(_twisters()))
+        gpu = bytes_of(torch.cuda.get_rng_state())
+    return State(bytes_of(torch.get_rng_state()), gpu, tuple(_twisters()))
 
 
 def _twisters() -> Iterator[Twister]:

@@ -8,6 +8,7 @@ import sys
 from types import CodeType
 from typing import Any
 
+from ddpdoctor.watch.rank.data.index_digest import bytes_of
 from ddpdoctor.watch.user_frames import file_of
 
 # A method that says one of these may give each worker, or each sample, a state of its own.
@@ -90,15 +91,7 @@ def state_of(generator: Any) -> Any:
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
     state = generator.get_state()
-    return raw(state) if hasattr(state, "numpy") else state
-
-
-def raw(state: Any) -> bytes:
-    """Return the bytes of a state of torch's, also where numpy is not installed."""
-    try:
-        return bytes(state.numpy().tobytes())
-    except RuntimeError:  # "Numpy is not available"
-        return bytes(state.tolist())
+    return bytes_of(state) if hasattr(state, "numpy") else state
 
 
 def seed_of(generator: Any) -> str:

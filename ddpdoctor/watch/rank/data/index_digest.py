@@ -109,9 +109,7 @@ def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:  #
         return None  # one number a sample is a label
     if not hasattr(value, "detach"):
         return (row.tobytes() for row in value)
-    data = bytes_of(value)
-    width = len(data) // shape[0]
-    return (data[at : at + width] for at in range(0, len(data), width)) if width else None
+    return rows_of(value) if math.prod(shape) else None
 
 
 def _numbers(entry: Any) -> Any:
@@ -130,6 +128,13 @@ def _rows(value: list[Any]) -> Iterator[bytes]:
     for at, entry in enumerate(value):
         numbers = _numbers(entry)
         yield repr(at).encode() if numbers is None else bytes_of(numbers)
+
+
+def rows_of(tensor: Any) -> Iterator[bytes]:
+    """Yield the bytes of each part of a tensor on the CPU, along its first dimension; nothing of an empty one."""
+    data = bytes_of(tensor)
+    width = len(data) // len(tensor) if data else 1
+    return (data[at : at + width] for at in range(0, len(data), width))
 
 
 def bytes_of(tensor: Any) -> bytes:
