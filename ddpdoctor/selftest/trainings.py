@@ -23,9 +23,11 @@ NEVER = 100.0
 DEADLINE = 20.0  # seconds of a script
 TRIES = 3  # of a healthy script that torch's own deadlock holds
 NOT_SHOWN = "not shown: "
+"""Begins the message of a broken script's exception where the fault does not come about, and says why."""
 WITHOUT_STREAMS = "'Stream' object has no attribute 'record_event'"
 """What fully_shard ends with on a CPU, seen with torch 2.6."""
-"""Begins the message of a broken script's exception where the fault does not come about, and says why."""
+WITHOUT_NUMPY = "Numpy is not available"
+"""What torch's object collectives end with where numpy is not installed."""
 BUSY = 0.1  # of the time that a rank of the healthy twin waited for a core: what the clock tells is not told there
 
 
@@ -118,6 +120,8 @@ def ended_and_found(
             raise NotRun(each.message.removeprefix(NOT_SHOWN))
         if isinstance(each, Raised) and WITHOUT_STREAMS in each.message:
             raise NotRun("fully_shard of this torch works on GPUs alone")
+        if isinstance(each, Raised) and WITHOUT_NUMPY in each.message:
+            raise NotRun("the script sends objects between ranks, for which torch needs numpy: pip install numpy")
     return ended
 
 

@@ -91,9 +91,14 @@ def _seen(rank: RankLoader) -> str:
 @watch(EpochEnded)
 def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     """Find a pass for training that gave nothing, though there are samples."""
-    started = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)[-1]
+    if event.batches or not event.complete:
+        return
+    begun = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)
+    if not begun:  # its beginning was never told: what the loader held is not known
+        return
+    started = begun[-1]
     share = started.sampler.length if started.sampler else None
-    if event.batches or not event.complete or not started.training or started.owning_library or not started.length:
+    if not started.training or started.owning_library or not started.length:
         return
     size = max(1, (share or started.length) // 2)
     yield Finding(

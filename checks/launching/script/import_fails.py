@@ -208,7 +208,6 @@ def of_compiled(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     r"ImportError: Using [^\n]{1,80} requires `(?P<needs>[\w-]+(?:>=[\d.]+)?)`"
     r"|AssertionError: (?P<has>[A-Za-z]+==[\w.]+) is used but incompatible\. Please install (?P<wants>[^\n]{1,80}?)\.?$"
     r"|(?P<alias>AttributeError: module 'numpy' has no attribute '(?:bool|int|float|object|complex|str|typeDict)')"
-    r"|(?P<absent>RuntimeError: Numpy is not available)"
 )
 def of_a_version(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read a package's own comparison of versions, and what went with NumPy 1.24 and 2.0."""
@@ -217,10 +216,8 @@ def of_a_version(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     elif match["has"]:
         said = f"{match['has']} is installed, and {match['wants']} is asked for"
         mend = f"pip install '{match['wants'].replace(' ', '')}'"
-    elif match["alias"]:
-        said, mend = "the installed NumPy no longer has a name that the code uses", "pip install 'numpy<1.24'"
     else:
-        said, mend = "torch was built for another major version of NumPy than is installed", "pip install 'numpy<2'"
+        said, mend = "the installed NumPy no longer has a name that the code uses", "pip install 'numpy<1.24'"
     yield Finding(
         said,
         (record.proof(match, "versions that fit each other"),),
