@@ -161,8 +161,9 @@ def by_faulthandler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @watch(Crashed)
 def while_training(event: Crashed, training: Training) -> Iterator[Finding]:
     """Yield the signal, the user's line, and the function that called into native code."""
-    signal, site, called = SIGNALS.get(event.said), event.site, event.stack[0]
-    if signal is None or site is None or (signal == "SIGABRT" and OF_THE_GROUP.search(called.file)):
+    signal, site = SIGNALS.get(event.said), event.site
+    called = event.stack[0] if event.stack else site  # a stack that the crash destroyed has no lines
+    if signal is None or site is None or called is None or (signal == "SIGABRT" and OF_THE_GROUP.search(called.file)):
         return
     inside = "" if called == site else f", inside {called.file}:{called.line} ({called.function})"
     others = sum(each.said == event.said and each.site == site for each in training.of(Crashed)) > 1

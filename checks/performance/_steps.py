@@ -39,8 +39,10 @@ def on_cpu(event: StepsTimed) -> None:
     """Refuse what the clock on the wall does not tell.
 
     Raises:
-        NotRun: kernels run on a device while Python does something else.
+        NotRun: no step was timed, or kernels run on a device while Python does something else.
     """
+    if not event.ranks:
+        raise NotRun("no step was timed")
     if any(each.device != "cpu" for each in event.ranks):
         raise NotRun("kernels run on the device while Python goes on: the clock on the wall does not tell")
 

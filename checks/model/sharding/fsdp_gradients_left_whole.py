@@ -43,7 +43,7 @@ SURE = 2  # steps
 @watch(LeftWhole)
 def while_training(event: LeftWhole, training: Training) -> Iterator[Finding]:
     """Look for a second step that was made beside gradients that were kept."""
-    if event.rank or len(list(training.before(event, optimizer=event.optimizer))) != SURE - 1:
+    if event.rank or not event.names or len(list(training.before(event, optimizer=event.optimizer))) != SURE - 1:
         return
     file, line = _switch(event) or ((event.site.file, event.site.line) if event.site else ("", 0))
     more = f" and {event.count - 1} more" if event.count > 1 else ""

@@ -62,7 +62,7 @@ SHOWN = 4  # ranks
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Compare what the rank that waits least waits for with the step."""
     measured = training.by_rank(Profiled)
-    if slow_links(training) or len(measured) < len(event.ranks) or training.world_size < 2:  # noqa: PLR2004 - one alone
+    if not measured or slow_links(training) or len(measured) < len(event.ranks) or training.world_size < 2:  # noqa: PLR2004 - one alone
         return
     waits = exposed(measured)
     if len(measured) < training.world_size:  # a late rank of another host is not seen: what this one sends is

@@ -53,7 +53,7 @@ SHOWN = 3  # variables
 @watch(GraphsKept)
 def while_training(event: GraphsKept, training: Training) -> Iterator[Finding]:
     """Tell of the first rank where graphs are kept, with the line that keeps them."""
-    if any(each is not event for each in training.of(GraphsKept)):
+    if not event.keepers or any(each is not event for each in training.of(GraphsKept)):
         return
     found = [(each, _statement(each)) for each in event.keepers]
     keeper, statement = next(((each, at) for each, at in found if at is not None), found[0])

@@ -33,7 +33,7 @@ AILMENT = Ailment("DDP919", Severity.WARNING)
 @watch(HooksPiledUp)
 def while_training(event: HooksPiledUp, training: Training) -> Iterator[Finding]:
     """Tell of the first rank where hooks became more and more."""
-    if any(each is not event for each in training.of(HooksPiledUp)):
+    if not event.counts or any(each is not event for each in training.of(HooksPiledUp)):
         return
     looks = [event.steps // 2**before for before in reversed(range(len(event.counts)))]
     seen = ", ".join(f"{count} after step {step}" for count, step in zip(event.counts, looks, strict=True))

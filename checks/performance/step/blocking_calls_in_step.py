@@ -74,9 +74,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for lines that take a large share of nearly each step."""
     on_cpu(event)
     told, measured = training.by_rank(CallsTimed), training.by_rank(Profiled)
-    if not told or not measured:
-        return
     took = [value / 1e9 for each in measured.values() for value in each.total]
+    if not told or not took:
+        return
     total = statistics.median(took)
     by_function: dict[str, list[Cost]] = {}
     short: dict[bool, list[Cost]] = {True: [], False: []}  # those that read tensors, and those that print or log
