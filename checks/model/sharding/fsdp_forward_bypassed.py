@@ -8,6 +8,9 @@ memory: "mat2 must be a matrix, got 1-D tensor", "'weight' must be 2-D", "Output
 another view of its base has been modified inplace", "out of bounds for storage of size 0". DDP has no such limit: the
 parameters stay where they are.
 
+A backward that ends in "storage of size 0" reads a weight that was released since its forward: activation checkpointing
+around the wrapper in place of inside of it, a second backward, or an autograd.Function that kept a view of the weight.
+
 ## How to be sure
 
 The model was given to FullyShardedDataParallel, and the traceback goes from the script into a layer without a frame of
@@ -62,6 +65,21 @@ SAID = re.compile(
     r"|mat \(\d+x\d+\), vec \(0\)|its data is not allocated yet|out of bounds for storage of size 0"
 )
 WRAPPED_BY = r"ully_sharded|ullySharded|FSDP|fsdp|eepspeed|eepSpeed|ZeRO"
+BEFORE_FORWARD = (
+    "the script calls the module that was wrapped, or a method of it, in place of the wrapper",
+    "an auto-wrap policy put the layer into a unit other than the one whose forward uses it (tied weights)",
+    "under ZeRO 3 the weight is read outside of a forward (deepspeed.zero.GatheredParameters)",
+)
+BEFORE_BACKWARD = (
+    "activation checkpointing is around the wrapper in place of inside of it, or reentrant",
+    "two forwards were made before this backward, or a second backward goes through the same graph",
+    "an autograd.Function kept a view of the weight (weight.t()), and the wrapper's hooks do not see its backward",
+    BEFORE_FORWARD[0],
+)
+SEARCH = (
+    "grep -rnE 'FSDP\\(|FullyShardedDataParallel\\(|fully_shard\\(|\\.module\\.|zero3|stage.?3|checkpoint_wrapper|"
+    "use_reentrant|save_for_backward' --include=*.py ."
+)
 THROUGH = re.compile(r"[/\\]distributed[/\\]fsdp[/\\]")
 
 
@@ -87,8 +105,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"RuntimeError: (?:'weight' must be 2-D|weight should have at least three dimensions|setStorage: [^\n]{1,300}?"
-    r"out of bounds for storage of size 0)",
+    r"RuntimeError: (?:'weight' must be 2-D|weight should have at least three dimensions)",
     context=(WRAPPED_BY,),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
@@ -107,12 +124,28 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             diff="-loss = inner_model(inputs)\n+loss = model(inputs)   # what FSDP or DeepSpeed returned",
         ),
         record.place,
-        ambiguity=Ambiguity(
-            (
-                "the script calls the module that was wrapped, or a method of it, in place of the wrapper",
-                "an auto-wrap policy put the layer into a unit other than the one whose forward uses it (tied weights)",
-                "under ZeRO 3 the weight is read outside of a forward (deepspeed.zero.GatheredParameters)",
-            ),
-            "grep -rnE 'FSDP\\(|FullyShardedDataParallel\\(|\\.module\\.|zero3|stage.?3' --include=*.py .",
+        ambiguity=Ambiguity(BEFORE_FORWARD, SEARCH),
+    )
+
+
+@log_pattern(r"RuntimeError: setStorage: [^\n]{1,300}?out of bounds for storage of size 0", context=(WRAPPED_BY,))
+def of_released(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise a weight whose memory is released between the passes: nobody but a sharding wrapper does so."""
+    shown = log.first(WRAPPED_BY)
+    backward = re.search(r"\bbackward\b", record.text) is not None
+    yield Finding(
+        f"the {'backward' if backward else 'forward'} reads a weight while its memory is released: FSDP, ZeRO 3 or "
+        "another wrapper that shards gives it back only within the passes that go through itself",
+        (
+            record.proof(match, "a weight that is gathered"),
+            *((shown[0].proof(shown[1]),) if shown and shown[0] is not record else ()),
         ),
+        Fix(
+            "let each forward and its backward go through the wrapper, with activation checkpointing inside of it",
+            diff="-layer = checkpoint_wrapper(fully_shard(layer))\n+layer = fully_shard(checkpoint_wrapper(layer))"
+            if backward
+            else "-loss = inner_model(inputs)\n+loss = model(inputs)   # what FSDP or DeepSpeed returned",
+        ),
+        record.place,
+        ambiguity=Ambiguity(BEFORE_BACKWARD if backward else BEFORE_FORWARD, SEARCH),
     )
