@@ -73,3 +73,31 @@ def test_two_hosts_whose_names_are_loopback(tmp_path: Path) -> None:
         assert line.startswith("export GLOO_SOCKET_IFNAME=")
         (tmp_path / f"cure.{line.split()[-1]}").write_text(line + "\n")
     assert two_hosts(tmp_path) == 0
+
+
+OF_FSDP = """
+import sys, torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+model = nn.Linear(4, 4)
+optimizer = torch.optim.Adam(model.parameters())
+if sys.argv[1] == "optimizer":
+    FSDP.optim_state_dict(model, optimizer)
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    model.state_dict()
+"""
+
+
+@pytest.mark.parametrize("state", ["model", "optimizer"])
+def test_the_state_of_a_model_that_fsdp_does_not_wrap(state: str, tmp_path: Path) -> None:
+    """What the installed torch says of it is recognised."""
+    (tmp_path / "save.py").write_text(OF_FSDP)
+    command = [sys.executable, "save.py", state]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path, timeout=90, check=False
+    )
+
+    first = explained("-", text=done.stdout)["first"]
+
+    assert first["slug"] == "fsdp-state-of-unwrapped-model"
+    assert Path(first["finding"]["place"]["file"]).name == "save.py"
