@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP114", Severity.NOTE)
-TOLD = r"Failed to initialize NumPy: (?P<why>No module named 'numpy'|[^\n]{1,80})"
+TOLD = (
+    r"Failed to initialize NumPy: "
+    r"(?P<why>No module named 'numpy'|_ARRAY_API not found|numpy\.core\.multiarray failed to import)"
+)
 LATER, EARLIER = "pip install numpy", "pip install 'numpy<2'"
 
 
