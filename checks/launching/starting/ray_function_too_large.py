@@ -21,8 +21,8 @@ Load data and model inside `train_loop_per_worker`, from a path in `train_loop_c
 
 ## Versions and sources
 
-Holds for Ray 2. Sources: Ray documentation, "Anti-pattern: Closure capturing large objects harms performance", and
-the message of Ray itself.
+Holds for Ray 2 with each torch. Sources: Ray documentation, "Anti-pattern: Closure capturing large objects harms
+performance", and the message of Ray itself.
 """
 
 from __future__ import annotations
