@@ -1,1 +1,1 @@
-"""Steps of a wrapped model that fail."""
+"""Backward passes of a wrapped model: steps that fail, and backwards that pass the framework by."""

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, lint
 
-from .._launchers import nodes, ranks
+from ..._launchers import nodes, ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Launch, LaunchScript

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
-from .._launchers import nodes
+from ..._launchers import nodes
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Launch, LaunchScript

@@ -1,0 +1,1 @@
+"""The options of a launcher, and those that it hands to the script."""

@@ -1,0 +1,1 @@
+"""Gradients that are cleared at the wrong place of a step."""
