@@ -7,6 +7,7 @@ import functools
 import graphlib
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
 import re
 import sys
@@ -101,6 +102,12 @@ LINT = re.compile(rb"^@lint\b", re.MULTILINE)
 def packages() -> tuple[str, ...]:
     """Return the names of the packages that hold checks, the built-in one first."""
     return (BUILT_IN, *sorted(entry.value for entry in importlib.metadata.entry_points(group=GROUP)))
+
+
+def folders() -> list[str]:
+    """Return the folders of these packages, found by their names: no module of them needs to be loaded."""
+    found = [importlib.util.find_spec(name) for name in packages()]
+    return [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
 
 
 @functools.cache

@@ -7,14 +7,14 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 MOST_PROJECTS = 32
-ROOMS = ("lint", "source", "checks")
-"""The folders of this package whose files decide what is found."""
+ROOMS = ("lint", "source")
+"""The folders of this package whose files decide what is found, besides those of the checks."""
 
 
 def digest(*parts: bytes) -> str:
@@ -26,29 +26,12 @@ def digest(*parts: bytes) -> str:
     return made.hexdigest()
 
 
-def stamp(codes: Iterable[str], modules: Iterable[str]) -> str:
-    """Return what decides about findings besides the files: these checks, their code, and Python's version."""
-    folder = Path(__file__).parent.parent
-    files = [each for room in ROOMS for each in (folder / room).rglob("*.py")]
-    modules = [*modules]
-    files += [file for each in modules for file in _file(each)]
-    # What the checks of a room, an area, or all, have in common.
-    shared = {file.parent for each in modules for package in _packages(each) for file in _file(package)}
-    files += [each for folder in shared for each in folder.glob("_*.py")]
+def stamp(codes: Iterable[str], folders: Iterable[str]) -> str:
+    """Return what decides about findings besides the files: these checks, the code in their folders, and Python."""
+    own = Path(__file__).parent.parent
+    files = [file for folder in (*(own / room for room in ROOMS), *map(Path, folders)) for file in folder.rglob("*.py")]
     seen = [(str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in sorted({*files})]
     return digest(repr((sys.version_info, sorted(codes), seen)).encode())
-
-
-def _packages(module: str) -> Iterator[str]:
-    """Yield the names of the packages that a module is in, the nearest first."""
-    while module := module.rpartition(".")[0]:
-        yield module
-
-
-def _file(module: str) -> Iterator[Path]:
-    """Yield the file of a loaded module, where it has one."""
-    if file := getattr(sys.modules.get(module), "__file__", None):
-        yield Path(file)
 
 
 @dataclass
@@ -85,11 +68,11 @@ class Cache:
                 old.unlink()
 
 
-def open_cache(base: Path, codes: Iterable[str], modules: Iterable[str]) -> Cache:
+def open_cache(base: Path, codes: Iterable[str], folders: Iterable[str]) -> Cache:
     """Return the cache of what was looked at from a folder; an empty one where there is none, or of another version."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     path = Path(home, "ddpdoctor", "lint", f"{digest(str(base.resolve()).encode())}.json")
-    made = Cache(path, stamp(codes, modules))
+    made = Cache(path, stamp(codes, folders))
     with contextlib.suppress(OSError, ValueError, AttributeError):
         held = json.loads(path.read_text(encoding="utf-8"))
         if held.get("stamp") == made.stamp and isinstance(held.get("known"), dict):

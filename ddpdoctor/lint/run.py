@@ -12,6 +12,7 @@ from ddpdoctor.lint.cache import open_cache
 from ddpdoctor.lint.look import Work, examine_all, look
 from ddpdoctor.lint.outcome import Outcome
 from ddpdoctor.lint.reading import PYTHON, CannotReadError, decoded, kind
+from ddpdoctor.registry import folders
 from ddpdoctor.source.project import Project, without_comments
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def lint(paths: list[Path], wanted: Wanted, *, cached: bool = False, told: Told 
     cache = None
     if cached and several:
         codes = [each.code for each in wanted.checks]
-        cache = open_cache(Path.cwd(), codes, [each.origin for each in wanted.checks])
+        cache = open_cache(Path.cwd(), codes, folders())
     outcomes = examine_all([str(path) for path in paths], work, cache, told, several=several)
     if cache is not None:
         cache.save()

@@ -8,7 +8,6 @@ time.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 from ddpdoctor.facets import Check, LogPattern, Pattern, Role
 from ddpdoctor.logs.candidates import Declared, declared
 from ddpdoctor.logs.search.literals import literals
-from ddpdoctor.registry import load_check, load_checks, packages
+from ddpdoctor.registry import folders, load_check, load_checks
 
 MAKERS = ("facets.py", "declaration.py", "registry.py", "logs/pattern_cache.py", "logs/search/literals.py")
 Rows = list[dict[str, Any]]
@@ -33,9 +32,9 @@ def cached() -> tuple[tuple[Declared, ...], dict[str, list[str]]]:
     Raises:
         LoadError: a check cannot be loaded.
     """
-    folders = [folder for name in packages() for folder in _folders(name)]
-    path = _path(folders)
-    stamp = _stamp(folders)
+    found = folders()
+    path = _path(found)
+    stamp = _stamp(found)
     kept = _read(path, stamp)
     if kept is None:
         checks = load_checks()
@@ -79,16 +78,11 @@ def _declared(row: dict[str, Any]) -> Declared:
     return Declared(subject, partial(load_check, row["origin"]), row["facet"])
 
 
-def _folders(name: str) -> list[str]:
-    spec = importlib.util.find_spec(name)
-    return list(spec.submodule_search_locations or ()) if spec else []
-
-
-def _stamp(folders: list[str]) -> str:
+def _stamp(searched: list[str]) -> str:
     """Return a digest of what the cache depends on: Python, and size and time of each file."""
     root = Path(__file__).parents[1]
     seen = [sys.version, *(_state((root / name).stat()) for name in MAKERS)]
-    seen += [f"{path} {state}" for folder in folders for path, state in sorted(_files(folder))]
+    seen += [f"{path} {state}" for folder in searched for path, state in sorted(_files(folder))]
     return hashlib.sha256("\n".join(seen).encode(errors="surrogateescape")).hexdigest()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Severity
-from ddpdoctor.lint import look
+from ddpdoctor.lint import look, run
 from ddpdoctor.lint.cache import MOST_PROJECTS
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
@@ -140,3 +142,30 @@ def test_an_outcome_is_the_same_after_it_was_made_plain(project: Path) -> None:
 
     plain = json.loads(json.dumps(as_plain(outcome)))
     assert from_plain(plain, {each.code: each for each in RULES}) == outcome
+
+
+@pytest.mark.usefixtures("project")
+def test_a_cache_of_other_checks_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file of any package of checks has changed, one that checks share too, all is looked at anew."""
+    shared = tmp_path / "plugin" / "_shared.py"
+    shared.parent.mkdir()
+    shared.write_text("LIMIT = 1\n")
+    monkeypatch.setattr(run, "folders", lambda: [str(shared.parent)])
+    linted()
+    names = asked(monkeypatch)
+    linted()
+    assert not names
+    shared.write_text("LIMIT = 12\n")
+    linted()
+    assert len(names) >= len(RULES)
+
+
+def test_the_folders_of_checks_are_known_unloaded() -> None:
+    """Which folders hold checks is said without loading them: lint forgets the modules that it reads."""
+    said = (
+        "import sys; from ddpdoctor.registry import folders; print(*folders(), 'ddpdoctor.checks.host' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    *found, loaded = done.stdout.split()
+    assert any((Path(each) / "host").is_dir() for each in found)
+    assert loaded == "False"

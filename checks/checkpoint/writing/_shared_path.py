@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import keyword
@@ -31,10 +32,37 @@ def is_reached(script: Script, call: ast.Call, *, joins: bool) -> bool:
     return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
 
 
+OF_PROCESSES = re.compile(r"\b(?:num_processes|process_index|is_(?:local_)?main_process|wait_for_everyone|gather\w*)\b")
+"""What a script of Accelerate says that is meant for several processes."""
+
+
+def is_of_several_processes(script: Script) -> bool:
+    """Whether the file makes an Accelerator, and is meant for several processes."""
+    return bool(script.calls("accelerate.Accelerator")) and OF_PROCESSES.search(script.text) is not None
+
+
+def on_one_rank(script: Script) -> str:
+    """Return the test that one rank alone passes, in the words of the file's framework."""
+    if (accelerator := _accelerator(script)) is not None:
+        return f"if {accelerator}.is_main_process:"
+    return f"if {'hvd.rank()' if 'horovod' in script.frameworks else 'torch.distributed.get_rank()'} == 0:"
+
+
+def _accelerator(script: Script) -> str | None:
+    """Return the name under which a file that joins no group of its own holds its Accelerator."""
+    made = script.calls("accelerate.Accelerator")
+    if script.joins or not made:
+        return None
+    statement = script.tree.statement(made[0])
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return script.code(targets[0]) if targets else "accelerator"
+
+
 def diff_guarded(script: Script, call: ast.Call) -> str:
-    """Return the lines that let one rank alone come to a call."""
-    code = script.code(call)
-    return f"-{code}\n+if torch.distributed.get_rank() == 0:\n+    {code}\n+torch.distributed.barrier()"
+    """Return the lines that let one rank alone come to a call, and the others wait."""
+    code, accelerator = script.code(call), _accelerator(script)
+    wait = f"{accelerator}.wait_for_everyone()" if accelerator else "torch.distributed.barrier()"
+    return f"-{code}\n+{on_one_rank(script)}\n+    {code}\n+{wait}"
 
 
 def is_made_by_another(script: Script, path: ast.expr) -> bool:

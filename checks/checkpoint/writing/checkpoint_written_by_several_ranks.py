@@ -48,7 +48,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._shared_path import depends_on_rank, diff_guarded, is_reached
+from ._shared_path import depends_on_rank, diff_guarded, is_of_several_processes, is_reached, on_one_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -102,18 +102,19 @@ def _written(event: FileWritten, zero: float) -> str:
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
     by_horovod = script.frameworks == {"horovod"}
+    by_accelerate = script.frameworks == {"accelerate"} and not script.joins
     if script.frameworks - {"accelerate", "horovod"} or (script.frameworks and not script.runs_in_ranks):
         return
-    if script.frameworks == {"accelerate"} and not script.joins:
+    if by_accelerate and not is_of_several_processes(script):
         return
     for call, path in (*((each, given(each, 1, "f")) for each in script.calls("torch.save")), *_pretrained(script)):
-        if path is None or not is_reached(script, call, joins=script.joins or by_horovod):
+        if path is None or not is_reached(script, call, joins=script.joins or by_horovod or by_accelerate):
             continue
         if depends_on_rank(script, path):
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
-            (script.seen(call, f"if {'hvd.rank()' if by_horovod else 'torch.distributed.get_rank()'} == 0:"),),
+            (script.seen(call, on_one_rank(script)),),
             WITH_HOROVOD
             if by_horovod
             else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),

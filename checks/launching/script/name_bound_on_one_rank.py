@@ -30,7 +30,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ONE_RANK, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+from ._one_rank import ASKS, is_caught, others_go_elsewhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -56,7 +58,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             if not tests or any(each is None or _is_of_another(each.test) for each in tests):
                 continue  # or each rank has a value of its own
             read = _read(script, scope, name, min(each.line for each in bindings))
-            if read is not None and tests[0] is not None and not _others_go_elsewhere(script, begun[0], read):
+            if read is not None and tests[0] is not None and not others_go_elsewhere(script, begun[0], read):
                 yield Finding(
                     f"{name} is given a value on one rank alone, and read here on all: the others end with a NameError",
                     (
@@ -96,42 +98,10 @@ def _goes_on(script: Script, scope: ast.AST, name: str, binding: ast.AST) -> boo
 def _read(script: Script, scope: ast.AST, name: str, line: int) -> ast.Name | None:
     """Return the first line below another that reads a name of a scope on all ranks, where a failure is not caught."""
     for node in script.tree.read.get(name, ()):
-        if script.tree.scope(node) is not scope or node.lineno <= line or _is_caught(script, node):
+        if script.tree.scope(node) is not scope or node.lineno <= line or is_caught(script, node):
             continue
         if any(ASKS.search(script.code(each.test)) for each in script.guards(node)):
             continue
         if script.all_ranks_reach(node) or script.ranks_of_others_reach(node):
             return node
     return None
-
-
-ASKS = re.compile(
-    r"rank|main|master|primary|chief|leader|first|zero|proc|log|writ|print|verbose|save|node|gpu|host|root|record|report"
-    r"|wandb|track|board|display|show|debug",
-    re.IGNORECASE,
-)
-"""Words of a test that can keep ranks away by what is not seen here."""
-
-
-def _is_caught(script: Script, node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(node))
-
-
-def _others_go_elsewhere(script: Script, given: ast.AST, read: ast.AST) -> bool:
-    """Whether the other ranks are sent into something of their own before they can come to a line: workers, say."""
-    around = script.function(given) or script.module
-    for branch in (each for each in script.inside(around) if isinstance(each, ast.If)):
-        side = script.who(branch.test)
-        away = branch.orelse if side == ONE_RANK else branch.body if side == OTHER_RANKS else []
-        if away and branch.lineno < getattr(read, "lineno", 0) and _can_stay(script, away):
-            return True
-    return False
-
-
-def _can_stay(script: Script, block: list[ast.stmt]) -> bool:
-    """Whether a rank can stay in a block: it waits there in a loop, or in what is called last."""
-    if any(isinstance(node, (ast.While, ast.Await)) for node in script.inside(*block)):
-        return True
-    last = block[-1]
-    is_call = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
-    return is_call and re.match(r"print|logg(?:er|ing)\b|os\.|(?:torch\.)?dist", script.code(last)) is None

@@ -6,9 +6,15 @@ A writer of TensorBoard, a logger, a progress bar, an average of the weights is 
 SummaryWriter(folder) if rank == 0 else None`. A later line uses it without the test: "'NoneType' object has no
 attribute 'add_scalar'", on every rank but 0. torchrun then ends all of them. With one process the same script works.
 
+wandb is one for a whole process: where `wandb.init()` is called on rank 0 alone, `wandb.run` is None on the others, and
+`wandb.log()` ends them with "You must call wandb.init() before wandb.log()".
+
 ## How to be sure
 
 Rank 0 did not raise it, and the others did. `grep -n 'writer *=' train.py` shows the test.
+
+In a source (`ddpdoctor lint`): the name holds None wherever a test of the rank does not let it be made, and all ranks
+come to a line that asks something of it, behind no test of the name, and outside of any `try`.
 
 ## How to mend it
 
@@ -25,8 +31,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import ONE_RANK, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, dotted, lint, log_pattern
+
+from ._one_rank import ASKS, is_caught, others_go_elsewhere
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP449", Severity.ERROR)
 NONE = r"AttributeError: 'NoneType' object has no attribute '(\w+)'"
@@ -77,3 +89,71 @@ def _holder(code: str, attribute: str) -> str:
         return ""
     asked = (each.value for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.attr == attribute)
     return next((ast.unparse(each) for each in asked if isinstance(each, ast.Name | ast.Attribute)), "")
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for what is asked on all ranks of a name that holds None on all but one; once for each name."""
+    told: set[str] = set()
+    for node in script.nodes(ast.Attribute):
+        name = dotted(node.value) or ""
+        if name in told or not isinstance(node.ctx, ast.Load) or not _is_none_on_others(script, node.value):
+            continue
+        if _all_come(script, node, name):
+            told.add(name)
+            yield _used(script, node, f"{name} is None on all ranks but one, and asked here on all of them", name)
+    yield from _of_wandb(script, project)
+
+
+def _is_none_on_others(script: Script, node: ast.expr) -> bool:
+    """Whether a name is given None, and something else on one rank alone."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return False
+    held = [part for each in script.origins(node) for part in (each, *_branches(each))]
+    nothing = [each for each in held if isinstance(each, ast.Constant) and each.value is None]
+    return bool(nothing) and script.who(node) == ONE_RANK
+
+
+def _branches(node: ast.expr) -> tuple[ast.expr, ...]:
+    return (node.body, node.orelse) if isinstance(node, ast.IfExp) else ()
+
+
+def _all_come(script: Script, node: ast.expr, name: str) -> bool:
+    """Whether all ranks come to a node, behind no test of a name or of what can keep the others away."""
+    tests = [script.code(each.test) for each in script.guards(node)]
+    if any(name in each or ASKS.search(each) for each in tests) or is_caught(script, node):
+        return False
+    return script.all_ranks_reach(node) or script.ranks_of_others_reach(node)
+
+
+NEEDS_A_RUN = ("wandb.log", "wandb.watch", "wandb.save", "wandb.log_artifact", "wandb.config.update")
+"""What wandb refuses in a process in which init() was not called."""
+
+
+def _of_wandb(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for what all ranks ask of wandb, which one rank alone has begun."""
+    begun = script.calls("wandb.init")
+    tests = [script.one_rank_guard(each) for each in begun]
+    if not begun or any(each is None for each in tests) or project.others_say(r"wandb\.init\("):
+        return
+    of_the_run = [each for each in script.nodes(ast.Attribute) if script.resolve(each.value) == "wandb.run"]
+    for node in (*script.calls(*NEEDS_A_RUN), *of_the_run):
+        if node.lineno > begun[0].lineno and _all_come(script, node, "wandb.run"):
+            if not others_go_elsewhere(script, begun[0], node):
+                asked = script.code(node if isinstance(node, ast.Attribute) else node.func)
+                yield _used(script, node, f"wandb is begun on one rank alone, and {asked} is asked on all", "wandb.run")
+            return
+
+
+def _used(script: Script, node: ast.expr, message: str, name: str) -> Finding:
+    statement = script.tree.statement(node) or node
+    code = script.code(statement)
+    return Finding(
+        f"{message}: the others end with an error",
+        (script.seen(node, f"if {name} is not None:"),),
+        Fix(
+            "ask whether it is there; what is computed over all ranks stays outside of that test",
+            diff=f"-{code}\n+if {name} is not None:\n+    {code}",
+        ),
+        script.place(node),
+    )

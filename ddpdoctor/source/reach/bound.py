@@ -59,6 +59,35 @@ def given(tree: Tree, binding: Binding) -> list[tuple[Tree, ast.expr]] | None:
     return parts or None
 
 
+def origins(tree: Tree, node: ast.expr, depth: int = 4) -> Iterator[tuple[Tree, ast.expr]]:
+    """Yield what a name can hold, each with its tree: through other names, and what callers pass for a parameter."""
+    for binding in values(tree, node):
+        for there, each in given(tree, binding) or ():
+            if depth and isinstance(each, (ast.Name, ast.Attribute)) and values(there, each):
+                yield from origins(there, each, depth - 1)
+            else:
+                yield there, each
+
+
+def attribute(tree: Tree, base: ast.expr, name: str, depth: int = 4) -> list[tuple[Tree, ast.expr]] | None:
+    """Return what an attribute of an object can hold: set where the object is known, by this name or by the callers'.
+
+    None where one of them cannot be seen: ``config.rank`` in a function to which all callers pass a ``CFG`` of which
+    the file has set ``CFG.rank``.
+    """
+    text = f"{dotted(base)}.{name}"
+    bindings = tree.attributes.get((tree.owner(base, text), text), [])
+    sources = [given(tree, each) for each in bindings]
+    if not bindings and depth and isinstance(base, ast.Name):
+        parameters = tree.lookup(base.id, base)
+        if len(parameters) != 1 or not isinstance(parameters[0].node, ast.arg):
+            return None
+        sources = [attribute(there, each, name, depth - 1) for there, each in handed(tree, parameters[0]) or []]
+    if not sources or any(each is None for each in sources):
+        return None
+    return [pair for each in sources if each is not None for pair in each]
+
+
 def value(tree: Tree, node: ast.expr) -> ast.expr:
     """Return the expression that a variable was given, where it is given only one; else the node itself."""
     for _ in range(LONGEST):

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.bound import (
+    attribute,
     definition,
     given,
     is_of_options,
@@ -133,7 +134,7 @@ def _of_bindings(tree: Tree, node: ast.Name | ast.Attribute, depth: int) -> Fact
     bindings = values(tree, node)
     if not bindings:
         own = OF_FRAMEWORKS.get(node.attr) if isinstance(node, ast.Attribute) else None
-        return own or _option(tree, node) or _of_others(tree, node, depth)
+        return own or _option(tree, node) or _of_others(tree, node, depth) or _of_a_parameter(tree, node, depth)
     held: list[tuple[Tree, ast.expr]] = []
     for binding in bindings:
         found = given(tree, binding)
@@ -162,6 +163,12 @@ def _of_others(tree: Tree, node: ast.Name | ast.Attribute, depth: int) -> Fact |
     if tree.stored is None or not isinstance(node, ast.Attribute) or not is_of_options(node):
         return None
     found = tree.stored(node.attr)
+    return _agreed(found, depth) if found else None
+
+
+def _of_a_parameter(tree: Tree, node: ast.Name | ast.Attribute, depth: int) -> Fact | None:
+    """Return what an attribute of a parameter holds, by what the callers have set in the object that they pass."""
+    found = attribute(tree, node.value, node.attr) if isinstance(node, ast.Attribute) else None
     return _agreed(found, depth) if found else None
 
 
