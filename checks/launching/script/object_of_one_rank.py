@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ONE_RANK, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, dotted, lint, log_pattern
 
-from ._one_rank import ASKS, is_caught, others_go_elsewhere
+from ._one_rank import is_caught, others_go_elsewhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -119,9 +119,8 @@ def _branches(node: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def _all_come(script: Script, node: ast.expr, name: str) -> bool:
-    """Whether all ranks come to a node, behind no test of a name or of what can keep the others away."""
-    tests = [script.code(each.test) for each in script.guards(node)]
-    if any(name in each or ASKS.search(each) for each in tests) or is_caught(script, node):
+    """Whether all ranks come to a node, behind no test of a name, and where its failure is not caught."""
+    if any(name in script.code(each.test) for each in script.guards(node)) or is_caught(script, node):
         return False
     return script.all_ranks_reach(node) or script.ranks_of_others_reach(node)
 
