@@ -45,7 +45,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._unsummed import Division, divisions
+from ._unsummed import WORLD, Division, divisions
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -57,7 +57,7 @@ EARLY = 2  # steps
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for such a division."""
-    if script.frameworks:
+    if script.frameworks or not any(each in script.text for each in WORLD):
         return
     for each in divisions(script.tree.module):
         yield _finding(each, Place(file=str(script.path), line=each.line))

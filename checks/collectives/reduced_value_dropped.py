@@ -96,7 +96,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
-    for each in dropped(script.tree.module) if not script.frameworks else ():
+    for each in dropped(script.tree.module) if not script.frameworks and "all_gather" in script.text else ():
         yield _never_read(each, Place(file=str(script.path), line=each.line))
 
 

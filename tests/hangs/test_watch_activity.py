@@ -15,6 +15,7 @@ import pytest
 from helpers import Command, Run, Script
 
 from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.monitor.seen.activity import Activity, follow
@@ -191,3 +192,12 @@ def test_slow_ranks_of_a_real_training_are_no_fault(torchrun: Command, ddpdoctor
     assert done.returncode == 0, done.stderr
     assert "Nothing wrong was found" in done.stderr
     assert set(re.findall(r"DDP\d{3}", done.stderr)) <= {"DDP711"}
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_threads() -> None:
+    """The monitor looks at ranks while they end: at each moment of it the answer is a list, and never an error."""
+    for _ in range(20):
+        with subprocess.Popen(["true"]) as process:
+            seen = [thread_folders(process.pid) for _ in range(200)]
+        assert all(each.parent.name == "task" for found in seen for each in found)
+    assert thread_folders(process.pid) == []

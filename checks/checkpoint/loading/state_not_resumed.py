@@ -57,7 +57,7 @@ AILMENT = Ailment("DDP859", Severity.WARNING)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a state that is saved and not given back where the training is resumed."""
-    if not script.frameworks:
+    if not script.frameworks and "load_state_dict" in script.text:
         for each in left_out(script.tree.module):
             yield _finding(each, str(script.path))
 

@@ -94,15 +94,42 @@ def _holder(code: str, attribute: str) -> str:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for what is asked on all ranks of a name that holds None on all but one; once for each name."""
-    told: set[str] = set()
-    for node in script.nodes(ast.Attribute):
-        name = dotted(node.value) or ""
-        if name in told or not isinstance(node.ctx, ast.Load) or not _is_none_on_others(script, node.value):
-            continue
-        if _all_come(script, node, name):
-            told.add(name)
-            yield _used(script, node, f"{name} is None on all ranks but one, and asked here on all of them", name)
+    if _holders(script):
+        told: set[str] = set()
+        for node in script.nodes(ast.Attribute):
+            name = dotted(node.value) or ""
+            if name in told or not isinstance(node.ctx, ast.Load) or not _is_none_on_others(script, node.value):
+                continue
+            if _all_come(script, node, name):
+                told.add(name)
+                yield _used(script, node, f"{name} is None on all ranks but one, and asked here on all of them", name)
     yield from _of_wandb(script, project)
+
+
+def _holders(script: Script) -> bool:
+    """Whether a name of the file is given None, or something or None by a test: to ask for that first is quick."""
+    assigned: list[ast.Assign | ast.AnnAssign] = [*script.nodes(ast.Assign), *script.nodes(ast.AnnAssign)]
+    given = [each.value for each in assigned if each.value is not None]
+    return any(
+        isinstance(each, ast.IfExp) and _is_none_on_a_side(each) and script.who(each.test) is not None for each in given
+    ) or any(
+        isinstance(each.value, ast.Constant) and each.value.value is None and _is_given_on_one(script, each)
+        for each in script.nodes(ast.Assign)
+    )
+
+
+def _is_none_on_a_side(node: ast.IfExp) -> bool:
+    return any(isinstance(each, ast.Constant) and each.value is None for each in (node.body, node.orelse))
+
+
+def _is_given_on_one(script: Script, nothing: ast.Assign) -> bool:
+    """Whether one rank alone gives the name something that an assignment gives None."""
+    names = {script.code(each) for each in nothing.targets}
+    return any(
+        names & {script.code(target) for target in each.targets} and script.one_rank_guard(each) is not None
+        for each in script.nodes(ast.Assign)
+        if each is not nothing and script.function(each) is script.function(nothing)
+    )
 
 
 def _is_none_on_others(script: Script, node: ast.expr) -> bool:
@@ -136,11 +163,11 @@ def _of_wandb(script: Script, project: Around) -> Iterator[Finding]:
     if not begun or any(each is None for each in tests) or project.others_say(r"wandb\.init\("):
         return
     of_the_run = [each for each in script.nodes(ast.Attribute) if script.resolve(each.value) == "wandb.run"]
-    for node in (*script.calls(*NEEDS_A_RUN), *of_the_run):
+    for node in (*(each.func for each in script.calls(*NEEDS_A_RUN)), *of_the_run):
         if node.lineno > begun[0].lineno and _all_come(script, node, "wandb.run"):
             if not others_go_elsewhere(script, begun[0], node):
-                asked = script.code(node if isinstance(node, ast.Attribute) else node.func)
-                yield _used(script, node, f"wandb is begun on one rank alone, and {asked} is asked on all", "wandb.run")
+                said = f"wandb is begun on one rank alone, and {script.code(node)} is asked on all"
+                yield _used(script, node, said, "wandb.run")
             return
 
 

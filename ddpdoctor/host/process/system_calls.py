@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ddpdoctor.host.process.threads import thread_folders
+
 CALLS = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 7: "poll", 17: "read", 18: "write", 19: "read", 20: "write", 23: "select",
@@ -82,9 +84,7 @@ def waits_without_end(pid: int) -> bool:
 
 def waits_for_nobody(pid: int) -> bool:
     """Whether a process waits without end for a thread of its own, and has no other thread."""
-    with suppress(OSError):
-        return waits_without_end(pid) and sum(1 for _ in Path(f"/proc/{pid}/task").iterdir()) == 1
-    return False
+    return waits_without_end(pid) and len(thread_folders(pid)) == 1
 
 
 def _seconds(pid: int, address: int, parts: float = 1e9) -> float:

@@ -30,8 +30,15 @@ ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
 ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
 
 
-def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: C901, PLR0911, PLR0912 - a case a shape
+def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:
     """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""
+    key = test, depth
+    if key not in tree.sides:
+        tree.sides[key] = _who(tree, test, depth)
+    return tree.sides[key]
+
+
+def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one case a shape
     if _is_first(tree, test):
         return ONE_RANK
     match test if depth else None:

@@ -49,6 +49,8 @@ class Tree:
     """The full names of what expressions name, once somebody asked."""
     rankish: dict[tuple[ast.AST, int, str], bool] = field(default_factory=dict)
     """Whether expressions can depend on the rank, by how far they are followed and the words that say so; as above."""
+    sides: dict[tuple[ast.AST, int], str | None] = field(default_factory=dict)
+    """Which ranks tests let through, by how far they are followed; as above."""
     holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)
     """What each expression is bound to, once somebody asked."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)

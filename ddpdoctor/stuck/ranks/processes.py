@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.stuck.ranks.identity import READ, Identity, identity
 
 SPAWNED = "from multiprocessing.spawn import spawn_main"
@@ -106,8 +107,8 @@ def backends(pid: int) -> tuple[str, ...]:
 
 
 def _thread_names(pid: int) -> Iterator[str]:
-    for path in Path(f"/proc/{pid}/task").glob("[0-9]*/comm"):
+    for path in thread_folders(pid):
         try:
-            yield path.read_text(encoding="utf-8", errors="replace").strip()
+            yield (path / "comm").read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             continue

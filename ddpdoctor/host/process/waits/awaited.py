@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.open_files import READS, WRITES, command_of, is_fifo, link_of, users_of
 from ddpdoctor.host.process.system_calls import asleep, of_epoll, of_poll, sleeps, text_at, under_way
+from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.host.process.waits.files import lock, opening
 from ddpdoctor.host.process.waits.pipes import PIPE, STREAMS, pipe, room
 from ddpdoctor.host.process.waits.sockets import connection
@@ -209,7 +210,7 @@ def _unread(child: int, parent: int) -> str:
 
     A multiprocessing.Queue is written by a thread of its own, for whose end the child waits when it ends.
     """
-    for thread in sorted(Path(f"/proc/{child}/task").glob("[0-9]*")):
+    for thread in thread_folders(child):
         with suppress(OSError, ValueError, IndexError):
             call = under_way(child, int(thread.name))
             name = link_of(child, call[1]) if call is not None and call[0] == "write" else ""

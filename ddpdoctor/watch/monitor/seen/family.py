@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ddpdoctor.host.process.threads import thread_folders
+
 NANOSECONDS = 1e9
 
 
@@ -28,10 +30,8 @@ NONE = Turns(0.0, 0.0)
 
 def starters(pid: int) -> tuple[int, ...]:
     """Return the threads of a process that have started others: a loader may be iterated in one of its own."""
-    with suppress(OSError):
-        threads = [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
-        return tuple(each for each in threads if each != pid and _started(pid, each))
-    return ()
+    numbers = [int(each.name) for each in thread_folders(pid)]
+    return tuple(each for each in numbers if each != pid and _started(pid, each))
 
 
 def counted(pid: int, threads: Iterable[int] = ()) -> dict[int, Turns]:

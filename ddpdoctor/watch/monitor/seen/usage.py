@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import psutil
 
+from ddpdoctor.host.process.threads import thread_folders
+
 BUSY = 0.2  # of a core, had or waited for: a thread that waits for others uses none
 MAIN = 0.02  # of a core that a main thread had: one that waits does not come to run at all
 TURN = 0.001  # seconds that a thread at work has its core; one that only looks whether there is work has it for less
@@ -126,7 +128,7 @@ def _below(pid: int, children: dict[int, list[int]]) -> set[int]:
 
 def _threads(pid: int) -> dict[int, Thread]:
     found = {}
-    for path in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+    for path in thread_folders(pid):
         with suppress(OSError, ValueError):
             ran, waited, turns = map(int, (path / "schedstat").read_text().split())
             found[int(path.name)] = Thread(ran / NANOSECONDS, waited / NANOSECONDS, turns)
