@@ -220,7 +220,8 @@ def as_launchers_waited(record: Record, log: Log) -> Iterator[Finding]:
 @watch(LauncherWaits)
 def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
     """Report what is seen of the place where they meet: another node can still come, however late."""
-    yield port_is_held(event) if event.holder else nodes_missing(event)
+    if event.nodes > 1:  # of one node: rdzv-shared-between-jobs
+        yield port_is_held(event) if event.holder else nodes_missing(event)
 
 
 @on_hang(Hang.NEVER_JOINED)
