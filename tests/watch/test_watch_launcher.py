@@ -99,7 +99,7 @@ def test_a_second_job_at_one_rendezvous_is_told_what_it_waits_for(
         while not runs.exists() and time.monotonic() < until:
             time.sleep(0.1)
         with subprocess.Popen((*watch, *meet, first), stderr=file) as started:
-            while "DDP360" not in said.read_text() and started.poll() is None and time.monotonic() < until:
+            while "DDP363" not in said.read_text() and started.poll() is None and time.monotonic() < until:
                 time.sleep(0.2)
             for each in psutil.Process(started.pid).children(recursive=True):
                 each.kill()

@@ -12,7 +12,8 @@ full: it starts no rank, says nothing, and waits until the first job ends.
 
 ## How to be sure
 
-`pgrep -af torchrun` shows two with one endpoint. `ddpdoctor run` names the other one while its own waits.
+`pgrep -af torchrun` shows two with one endpoint. `ddpdoctor run` names the other one while its
+own waits (missing-ranks-at-init).
 The runs end at the moment at which another one ends. At the end of a training over several nodes the
 same lines are harmless: the node that hosts the store leaves first.
 
@@ -31,19 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import (
-    Ailment,
-    Ambiguity,
-    Evidence,
-    Finding,
-    Fix,
-    LauncherWaits,
-    Log,
-    Record,
-    Severity,
-    log_pattern,
-    watch,
-)
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ..._store import C10D_STORE
 
@@ -76,25 +65,5 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
                 "the node that hosted the store failed; its own output says why",
             ),
             "pgrep -af torchrun   # two with the same --rdzv_endpoint",
-        ),
-    )
-
-
-@watch(LauncherWaits)
-def while_it_waits(event: LauncherWaits) -> Iterator[Finding]:
-    """Name the launcher of this host that the rendezvous belongs to: of one node, it is full."""
-    if event.nodes > 1 or not event.holder:
-        return
-    yield Finding(
-        f"torchrun has waited {event.seconds:.0f} s and started no rank: the rendezvous at {event.host}:{event.port} "
-        f"is of one node, and another torchrun of this host has it: {event.holder}",
-        (
-            Evidence(event.holder, "nobody, or another --rdzv_id", f"who listens on port {event.port}"),
-            Evidence("no process started", "a rank for each process", f"pid {event.pid}, this torchrun"),
-        ),
-        Fix(
-            "give each job on a host a rendezvous of its own, or wait until the other one has ended",
-            command="torchrun --standalone --nproc_per_node=2 train.py\n"
-            f"torchrun --rdzv_backend=c10d --rdzv_endpoint={event.host}:0 --nproc_per_node=2 train.py   # also free",
         ),
     )
