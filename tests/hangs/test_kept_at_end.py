@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,30 @@ def test_the_main_thread_joins_another_one(tmp_path: Path, inner: str, code: str
     text = inner + (frame(tmp_path, code) if code else "")
 
     assert _joins(read_stack(text)) is joins
+
+
+AT_ITS_END = """
+import os, queue, sys, threading, time
+from ddpdoctor.watch.rank.around.answers import other_stacks, thread_stack
+jobs, main = queue.Queue(), threading.main_thread().ident
+def upload():
+    while jobs.get() is not None:
+        pass
+def answer():
+    time.sleep(1)
+    print(thread_stack(lambda: main) + "====" + other_stacks(main), flush=True)
+    os._exit(0)
+threading.Thread(target=upload).start()
+threading.Thread(target=answer, daemon=True).start()
+"""
+
+
+def test_the_end_of_a_real_interpreter(tmp_path: Path) -> None:
+    """Its main thread is in what joins threads, and the thread is told at the line that takes from the queue."""
+    script = tmp_path / "train.py"
+    script.write_text(AT_ITS_END)
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True).stdout
+    main, _, others = told.partition("====")
+
+    assert _joins(read_stack(main))
+    assert [each.line for each in _waiting(others)] == [6]
