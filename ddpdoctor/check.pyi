@@ -251,6 +251,7 @@ from ddpdoctor.watch.events import (
     JoinEntered as JoinEntered,
     Joining as Joining,
     Keeper as Keeper,
+    KeptAtEnd as KeptAtEnd,
     LauncherWaits as LauncherWaits,
     Left as Left,
     LeftWhole as LeftWhole,

@@ -24,7 +24,7 @@ class Rendezvous:
     """How many hosts meet, at least, at which host and port, under which id; ``node`` is this one's number, if any.
 
     ``launcher`` is its name in the command. ``backend`` is torchrun's: ``static``, ``c10d``, or one that meets
-    elsewhere than at a host's port.
+    elsewhere than at a host's port. ``most`` is the greatest number of hosts; 0 where no other number was given.
     """
 
     launcher: str
@@ -34,6 +34,7 @@ class Rendezvous:
     port: int
     id: str = ""
     backend: str = STATIC
+    most: int = 0
 
     @property
     def at_a_port(self) -> bool:
@@ -86,14 +87,15 @@ def told(launch: Launch) -> dict[str, str]:
 
 def _torchrun(name: str, given: dict[str, str]) -> Rendezvous:
     backend = given.get("rdzv-backend", STATIC)
-    nodes = _number((given.get("nnodes") or given.get("nnode") or "1").partition(":")[0], 1)
+    least, _, most = (given.get("nnodes") or given.get("nnode") or "1").partition(":")
+    nodes = _number(least, 1)
     host, port = given.get("master-addr", "127.0.0.1"), _number(given.get("master-port", ""), DEFAULT_PORT)
     if endpoint := given.get("rdzv-endpoint"):
         host, port = _split(endpoint, C10D_PORT if backend == "c10d" else DEFAULT_PORT)
     elif backend == "c10d":
         host, port = "localhost", C10D_PORT
     node = _number(given.get("node-rank", "0"), 0) if backend == STATIC else None
-    return Rendezvous(name, nodes, node, host, port, given.get("rdzv-id", ""), backend)
+    return Rendezvous(name, nodes, node, host, port, given.get("rdzv-id", ""), backend, _number(most, 0))
 
 
 def _accelerate(name: str, given: dict[str, str]) -> Rendezvous:

@@ -8,6 +8,7 @@ import socket
 import threading
 from dataclasses import dataclass
 from ipaddress import ip_interface
+from pathlib import Path
 
 PATIENCE = 3.0  # seconds for a look-up: a resolver that needs longer is a fault of its own
 NO_ANSWER = "no answer within"
@@ -156,11 +157,15 @@ def _listeners() -> tuple[Listener, ...]:
 
 
 def _command(pid: int | None) -> str:
+    """Return what a process runs, its interpreter and program without their folders: there is room for the script."""
     if pid is None:
         return ""
     import psutil
 
     try:
-        return " ".join(psutil.Process(pid).cmdline())[:120]
+        words = psutil.Process(pid).cmdline()
     except psutil.Error:
         return ""
+    if len(words) > 1 and Path(words[0]).name.startswith("python"):
+        words = [Path(words[0]).name, Path(words[1]).name, *words[2:]]
+    return " ".join(words)[:120]

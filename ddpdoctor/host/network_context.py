@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from ddpdoctor.host.network import Network, gather_network
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+IN_USE = re.compile(r"port: (\d+)[\s\S]{0,120}?EADDRINUSE")
 Seen = tuple[tuple[str, str], ...]
 
 
@@ -41,12 +43,17 @@ def address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
 
 
-def network() -> Seen:
-    """Return the interface that gloo chooses, those that NCCL was told, and who listens on the master's port."""
+def network(error: str = "") -> Seen:
+    """Return the interface that gloo chooses, those that NCCL was told, and who listens on the master's port.
+
+    An ``error`` can name the port that it was refused: then that is all there is to see.
+    """
     host = gather_network()
+    if refused := IN_USE.search(error):
+        return _listener(host, refused[1])
     told = os.environ.get("NCCL_SOCKET_IFNAME")
     nccl = ((f"NCCL_SOCKET_IFNAME={told}", "environment of this process"),) if told else ()
-    return (*_gloo(host), *nccl, *_listener(host))
+    return (*_gloo(host), *nccl, *_listener(host, os.environ.get("MASTER_PORT", "")))
 
 
 def _gloo(host: Network) -> Seen:
@@ -59,8 +66,7 @@ def _gloo(host: Network) -> Seen:
     return ((f"gloo uses {names[0]}: the host name {host.hostname} resolves to {resolved}", "this host"),)
 
 
-def _listener(host: Network) -> Seen:
-    port = os.environ.get("MASTER_PORT", "")
+def _listener(host: Network, port: str) -> Seen:
     found = [each for each in host.listeners if str(each.port) == port and each.pid != os.getpid()]
     who = f"pid {found[0].pid} ({found[0].command})" if found and found[0].pid else "a process"
     return ((f"{who} listens on port {port}", "TCP sockets of this host"),) if found else ()

@@ -15,6 +15,8 @@ STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else None
 ON_FINDING = ("warn", "raise", "log")
 ENDED = "finding"
 """The file of a session that says what the monitor has ended the training for."""
+HANGS = "hangs"
+"""The file of a session that is there while a training hangs of which the monitor has told why."""
 
 
 @dataclass(frozen=True, slots=True)

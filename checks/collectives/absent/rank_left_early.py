@@ -59,6 +59,7 @@ from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import unlike_passes
 from ..hangs.source._batches import behind_a_batch
 from ..hangs.source._exits import loop_left_before_the_end
+from ._continued import left_out_by_continue, past_a_step
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 
@@ -101,13 +102,18 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         return
     if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return
-    gone, lost = event.ended[0], event.others[0]
+    yield _lost(event, event.ended[0], event.others[0], training)
+
+
+def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Finding:
+    """Return how a rank came to its end before its time, as far as it is known."""
     if message := _dropped(event, gone, lost.rank):
-        yield _unsent(message, gone, lost)
-        return
+        return _unsent(message, gone, lost)
     left = left_by(gone, training)
+    if left is None and (skips := left_out_by_continue(event, gone, training)):
+        return past_a_step(skips, event, _same_steps(training))
     how = in_words(left) if left else "has come to the end of the script"
-    yield Finding(
+    return Finding(
         f"rank {gone} {how}; rank {lost.rank} was still to communicate with it",
         (
             evidence(left)

@@ -10,10 +10,10 @@ torch 2.13 chooses a free port in its place.
 
 ## How to be sure
 
-`ss -ltnp 'sport = :29500'` shows who listens on the port. ddpdoctor looks for a listener where this host runs rank 0,
-or the environment does not say otherwise. It is an error where MASTER_PORT is set, and a note for torchrun's default
-port. In a log the same warning is harmless where a second torchrun of the same rendezvous runs on the host and both
-go on.
+`ss -ltnp 'sport = :29500'` shows who listens on the port; of another torchrun `ddpdoctor run` says what it runs.
+ddpdoctor looks for a listener where this host runs rank 0, or the environment does not say otherwise. It is an error
+where MASTER_PORT is set, and a note for torchrun's default port. In a log the same warning is harmless where a second
+torchrun of the same rendezvous runs on the host and both go on.
 
 In a file that starts trainings (`ddpdoctor lint`): two launchers run beside each other on one host, and are given one
 port.
@@ -41,6 +41,7 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Evidence,
+    Failed,
     Finding,
     Fix,
     Log,
@@ -52,6 +53,7 @@ from ddpdoctor.check import (
     log_pattern,
     probe,
     several_hosts,
+    watch,
 )
 
 from ..._hosts import holds_rank_zero, port
@@ -69,6 +71,8 @@ AGENT = r"static_tcp_rendezvous\.py|torch[/\\]distributed[/\\](?:run|launch)\.py
 RAISED = re.compile(r"\w+Error: ")
 AGENTS_STORE = r"TORCHELASTIC_USE_AGENT_STORE is enabled so ignoring the error"
 BESIDE = (AGENT, AGENTS_STORE)
+HOLDER = re.compile(r"(pid \d+ \((.*)\)) listens on port (\d+)")
+LAUNCHER = re.compile(r"\b(torchrun|torch\.distributed\.(?:run|launch)|accelerate(?= launch))\b")
 
 
 @probe
@@ -143,6 +147,27 @@ def _finding(record: Record, match: re.Match[str], more: tuple[Evidence, ...]) -
             + (f"   # who holds it: ss -ltnp 'sport = :{number}'" if number else ""),
         ),
         record.place,
+    )
+
+
+@watch(Failed)
+def by_another_launcher(event: Failed) -> Iterator[Finding]:
+    """Say which launcher of this host has the port that a launcher was refused, and what it runs."""
+    refused = re.search(TAKEN, event.text)
+    holders = [found for text, _ in event.seen if (found := HOLDER.fullmatch(text))]
+    if not refused or not holders or not re.search(AGENT, event.text):
+        return
+    who, command, number = holders[0].groups()
+    if (launcher := LAUNCHER.search(command)) is None:
+        return
+    yield Finding(
+        f"port {number} is in use on this host already: another {launcher[1]} runs here, {who}",
+        (Evidence(event.said, "a free port"),),
+        Fix(
+            "let this torchrun choose a free port, or give it another one; end the other training if it is left over",
+            command="torchrun --standalone --nproc_per_node=2 train.py\n"
+            f"torchrun --master_port={int(number) + 1} ... train.py   # several hosts: the same on all of them",
+        ),
     )
 
 

@@ -99,3 +99,20 @@ def first_node_absent(proof: Evidence, port: str, where: Place) -> Finding:
             COMPARE,
         ),
     )
+
+
+def rendezvous_is_full(event: LauncherWaits) -> Finding:
+    """Return which launcher of this host has the rendezvous of one node that another one has come to."""
+    return Finding(
+        f"torchrun has waited {event.seconds:.0f} s and started no rank: the rendezvous at {event.host}:{event.port} "
+        f"is of one node, and another torchrun of this host has it: {event.holder}",
+        (
+            Evidence(event.holder, "nobody, or another --rdzv_id", f"who listens on port {event.port}"),
+            Evidence("no process started", "a rank for each process", f"pid {event.pid}, this torchrun"),
+        ),
+        Fix(
+            "give each job on a host a rendezvous of its own, or wait until the other one has ended",
+            command="torchrun --standalone --nproc_per_node=2 train.py\n"
+            f"torchrun --rdzv_backend=c10d --rdzv_endpoint={event.host}:0 --nproc_per_node=2 train.py   # also free",
+        ),
+    )

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ..._barrier import BARRIER, barrier
 from ..._cluster import HOST_LINE
 from ...collectives.hangs._hangs import Hang, on_hang
-from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held
+from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held, rendezvous_is_full
 from ._never_joined import never_joined
 from ._of_hosts import CAME, TOLD, came_nowhere, waiting_launchers
 
@@ -220,7 +220,10 @@ def as_launchers_waited(record: Record, log: Log) -> Iterator[Finding]:
 @watch(LauncherWaits)
 def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
     """Report what is seen of the place where they meet: another node can still come, however late."""
-    yield port_is_held(event) if event.holder else nodes_missing(event)
+    if event.nodes == 1:
+        yield rendezvous_is_full(event)
+    else:
+        yield port_is_held(event) if event.holder else nodes_missing(event)
 
 
 @on_hang(Hang.NEVER_JOINED)

@@ -1,4 +1,4 @@
-"""The torchrun that hosted the rendezvous ended, and others with it.
+"""Two torchruns of one host share a rendezvous: one waits for the other, or ends with it.
 
 ## What happens
 
@@ -7,8 +7,13 @@ the same endpoint (localhost:29400, say) share the first one's store: when that 
 it in the middle of a healthy run: "failed to send a keep-alive heartbeat to the rendezvous ... due to an error of type
 RendezvousConnectionError", "The connection to the C10d store has failed" out of num_nodes_waiting.
 
+Where they have the same --rdzv_id as well (none given is one, too), the second torchrun comes to a rendezvous that is
+full: it starts no rank, says nothing, and waits until the first job ends.
+
 ## How to be sure
 
+`pgrep -af torchrun` shows two with one endpoint. `ddpdoctor run` names the other one while its
+own waits (missing-ranks-at-init).
 The runs end at the moment at which another one ends. At the end of a training over several nodes the
 same lines are harmless: the node that hosts the store leaves first.
 

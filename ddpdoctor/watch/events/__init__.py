@@ -47,6 +47,7 @@ from ddpdoctor.watch.events.growing import CompiledAnew, GraphsKept, HooksPiledU
 from ddpdoctor.watch.events.hang import (
     Doing,
     HeldAtEnd,
+    KeptAtEnd,
     LauncherWaits,
     Pending,
     Position,
@@ -192,6 +193,7 @@ __all__ = [
     "Joined",
     "Joining",
     "Keeper",
+    "KeptAtEnd",
     "LauncherWaits",
     "Left",
     "LeftWhole",

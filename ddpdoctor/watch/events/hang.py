@@ -179,6 +179,19 @@ class LauncherWaits(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptAtEnd(Event):
+    """Made by the monitor: a rank waits for threads of its own, and they for what nobody of the process does any more.
+
+    ``site`` is the line of the first of so many ``threads``; ``joined`` where the main thread waits for them in the
+    script, empty at the interpreter's end.
+    """
+
+    threads: int
+    joined: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAtEnd(Event):
     """Made by the monitor: a rank has given up its process group, and its main thread neither goes on nor ends.
 

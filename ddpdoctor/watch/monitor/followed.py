@@ -7,8 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.event_log import FORWARDS, STEPS
-from ddpdoctor.watch.events import INTERRUPTED, Crashed, Doing, Failed, HeldAtEnd, Left, Progress, Stalled
+from ddpdoctor.watch.events import (
+    INTERRUPTED,
+    Crashed,
+    Doing,
+    Failed,
+    HeldAtEnd,
+    KeptAtEnd,
+    Left,
+    Progress,
+    Stalled,
+)
 from ddpdoctor.watch.exits import SAY_ALL
+from ddpdoctor.watch.monitor.kept_at_end import kept_at_end
 from ddpdoctor.watch.monitor.positions import stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
@@ -124,7 +135,7 @@ class Followed:
             if each.rank >= 0
         )
 
-    def look_at_end(self, after: float) -> list[HeldAtEnd]:
+    def look_at_end(self, after: float) -> list[HeldAtEnd | KeptAtEnd]:
         """Look for ranks that do not come to their end, now and then; each is told once."""
         now = time.monotonic()
         if now - self.looked_at_end < min(after, AGAIN):
@@ -132,8 +143,19 @@ class Followed:
         self.looked_at_end = now
         left = {event.pid for event in self.training.of(Left, ended=False)} - self.held
         found = held_at_end([each for each in self.ranks if each.reader.pid in left], self.training, after)
-        self.held.update(each.pid for each in found)
-        return found
+        kept = self._kept_at_end(after)
+        self.held.update(each.pid for each in (*found, *kept))
+        return [*found, *kept]
+
+    def _kept_at_end(self, after: float) -> list[KeptAtEnd]:
+        """Look for ranks that wait for threads of their own, where every rank is seen and none is left that works."""
+        there = [each for each in self.ranks if each.rank >= 0]
+        seen = {each.rank for each in there}
+        if len(seen) < self.training.world_size or any(e.alive and e.activity.still < after for e in there):
+            return []
+        ended = {event.pid for event in self.training.of(Left, ended=True)}
+        ended |= {event.pid for event in self.training.of(Failed)} | self.held
+        return kept_at_end([each for each in there if each.reader.pid not in ended], after)
 
     def look(self, after: float) -> Stalled | None:
         """Look for a hang, now and then; None where there is none, or none that was not told yet."""

@@ -19,17 +19,43 @@ OWN, LOOPBACK, UNKNOWN, OPEN = "own", "loopback", "unknown name", "open"
 
 
 def launcher_waits(pid: int, after: float) -> LauncherWaits | None:
-    """Look for a torchrun of several nodes below a process that has started no rank for so long.
+    """Look for a torchrun below a process that waits for other nodes, and has started no rank for so long.
 
     While it imports torch it has no socket, and once it has started ranks it has children.
     """
     for process, meeting in _without_ranks(pid):
         with suppress(psutil.Error):
             seconds = time.time() - process.create_time()
-            if seconds > after:
-                connected = bool(process.net_connections("tcp"))
+            connected = bool(process.net_connections("tcp"))
+            if seconds > after and meeting.nodes > 1:
                 return _seen(process.pid, meeting, seconds, connected=connected)
+            if seconds > after and connected and (holder := _taken_by(process.pid, meeting)):
+                return LauncherWaits(
+                    pid=process.pid, time=time.time(), nodes=1, seconds=seconds, host=meeting.host, port=meeting.port,
+                    answer=LOOPBACK, holder=holder,
+                )  # fmt: skip
     return None
+
+
+def _taken_by(pid: int, meeting: Rendezvous) -> str:
+    """Return another launcher of this host, of one node too, whose rendezvous this one has come to: it is full.
+
+    That is certain where both name one port and one id.
+    """
+    if not _is_of_one_node(meeting):
+        return ""
+    for each in gather_network().listeners:
+        if each.port == meeting.port and each.pid not in {None, pid}:
+            with suppress(psutil.Error):
+                theirs = rendezvous(psutil.Process(each.pid).cmdline())
+                if theirs and _is_of_one_node(theirs) and (theirs.port, theirs.id) == (meeting.port, meeting.id):
+                    return f"pid {each.pid} ({each.command})"
+    return ""
+
+
+def _is_of_one_node(meeting: Rendezvous) -> bool:
+    """Whether a launcher meets others by c10d that cannot be: it is told of one node."""
+    return meeting.backend == "c10d" and meeting.nodes == 1 and meeting.most < 2  # noqa: PLR2004 - several
 
 
 def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> LauncherWaits | None:
@@ -95,7 +121,7 @@ def _line(network: Network, meeting: Rendezvous, addresses: tuple[str, ...], ans
 
 
 def end_those_without_ranks(pid: int, number: int) -> None:
-    """Send a signal to each torchrun of several nodes below a process that has no rank: nothing is lost with it.
+    """Send a signal to each torchrun below a process that waits for nodes and has no rank: nothing is lost with it.
 
     With static rendezvous it waits for the store in native code, and comes back to Python for no Ctrl-C.
     """
@@ -105,11 +131,11 @@ def end_those_without_ranks(pid: int, number: int) -> None:
 
 
 def _without_ranks(pid: int) -> Iterator[tuple[psutil.Process, Rendezvous]]:
-    """Yield each torchrun of several nodes, from a process on down, that has no child; and where they meet."""
+    """Yield each torchrun that meets others, from a process on down, that has no child; and where they meet."""
     with suppress(psutil.Error):
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
             with suppress(psutil.Error):
                 meeting = rendezvous(process.cmdline())
-                if meeting is not None and meeting.nodes > 1 and not process.children():
+                if meeting and (meeting.nodes > 1 or _is_of_one_node(meeting)) and not process.children():
                     yield process, meeting

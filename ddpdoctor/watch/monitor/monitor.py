@@ -73,6 +73,7 @@ class Monitor:
                 self._explain(each)
             elif not each.new:
                 self._look(each)
+        self.ranks.hang(told=any(each.told_hang and each.hung_until_now for each in self._followed.values()))
 
     def _see_killed(self) -> None:
         """Take up what launchers say of ranks that are gone without a word."""

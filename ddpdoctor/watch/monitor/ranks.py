@@ -12,7 +12,7 @@ import psutil
 
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.monitor.rank import Rank, follow_those_that_rest
-from ddpdoctor.watch.settings import ENDED
+from ddpdoctor.watch.settings import ENDED, HANGS
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Event
@@ -79,6 +79,15 @@ class Ranks:
         """Send a signal to each that is there."""
         for each in self:
             each.send(number)
+
+    def hang(self, *, told: bool) -> None:
+        """Let launchers know whether a hang that was told lasts: the signal that ends it is nothing new."""
+        said = self._session / HANGS
+        with suppress(OSError):
+            if told and not said.exists():
+                said.touch()
+            elif not told:
+                said.unlink()
 
     def stop(self, text: str) -> None:
         """Ask them to end at their next batch or step; ``text`` is what they then raise."""

@@ -27,10 +27,11 @@ def those_alone(bases: Iterable[Path]) -> set[int]:
     One that does not answer is none of them.
     """
     told = ask(bases, THREADS)
-    return {pid for pid, text in told.items() if all(map(_is_idle, map(read_stack, text.split("\n\n"))))}
+    return {pid for pid, text in told.items() if all(map(is_idle, map(read_stack, text.split("\n\n"))))}
 
 
-def _is_idle(frames: tuple[Frame, ...]) -> bool:
+def is_idle(frames: tuple[Frame, ...]) -> bool:
+    """Whether a thread is one of the watch, or only serves what the main thread gives it."""
     if any(is_watchs(each.file) for each in frames) or not frames:
         return True
     return any(each.file.endswith(SERVE) for each in frames) and not any(is_users(each.file) for each in frames)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.areas import shows_network
-from ddpdoctor.host.network_context import network
+from ddpdoctor.host.network_context import Seen, network
 from ddpdoctor.watch import event_log, exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
@@ -30,7 +30,7 @@ from ddpdoctor.watch.rank.end.traceback_format import (
     qualified,
     raised_at,
 )
-from ddpdoctor.watch.settings import ENDED
+from ddpdoctor.watch.settings import ENDED, HANGS
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process ex
 AT_END = ("barrier", "monitored_barrier", "destroy_process_group")
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
+SIGNALLED = "SignalException"
+"""Raised in torchrun when it is sent a signal."""
 KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
     f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note", "raised")
 )
@@ -108,7 +110,7 @@ class Failures:
         self._explain(exc, known, inside=False)
         if not told and has_note(exc):
             self.recorder.become_rank(None)
-            self._tell(failure)
+            self._tell(self._failure(exc, known, inside=False))
         if text := vars(exc).get(UNSAID, ""):
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"{text}\n")
@@ -155,25 +157,28 @@ class Failures:
         return bool(self.recorder.is_rank)
 
     def _explain(self, exc: BaseException, known: Known, *, inside: bool) -> None:
-        """Add what the checks say as a note, unless another process, or an exception before this one, has it."""
-        if self._ended_by_watch():
+        """Add what the checks say as a note, unless another process, or an exception before this one, has it.
+
+        What is seen of this host for that is kept with what is known.
+        """
+        if self._is_there(ENDED) or (type(exc).__name__ == SIGNALLED and self._is_there(HANGS)):
             return
         of_others = type(exc).__name__ in GATHERED or type(exc).__module__.startswith("ddpdoctor.")
         if EXPLAINED in vars(exc) or of_others or any(MARK in str(each) or has_note(each) for each in chain(exc)):
             return
         vars(exc)[EXPLAINED] = True
         with self._busy():
-            text = self._note(self._failure(exc, known, inside=inside))
+            text, known["seen"] = self._note(self._failure(exc, known, inside=inside))
         if text:
             if hasattr(exc, "add_note"):
                 exc.add_note(text)
             else:
                 vars(exc)[UNSAID] = text
 
-    def _ended_by_watch(self) -> bool:
-        """Whether the monitor has ended the training: what fails from then on follows from that."""
+    def _is_there(self, said: str) -> bool:
+        """Whether the monitor has said that of the training: what fails from then on follows from it."""
         session = self.recorder.settings.session
-        return bool(session) and (Path(session) / ENDED).exists()
+        return bool(session) and (Path(session) / said).exists()
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -209,7 +214,8 @@ class Failures:
             known["unused"] = tuple(names[index] for index in map(int, found[1].split()) if index < len(names))
         return known
 
-    def _note(self, failure: Failed) -> str:
+    def _note(self, failure: Failed) -> tuple[str, Seen]:
+        """Return what the checks say of a failure, and what was seen of this host for them."""
         if self._explainer is None:
             from ddpdoctor.registry import load_checks
 
@@ -218,9 +224,9 @@ class Failures:
         peers = self._peers() if self._explainer.tells_of_another(failure) else []
         found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
         if not failure.seen and _can_be_of_ranks(failure) and any(shows_network(check.area) for check, _ in found):
-            failure = replace(failure, seen=network())
+            failure = replace(failure, seen=network(failure.text))
             found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
-        return note(found, failure.text)
+        return note(found, failure.text), failure.seen
 
     def _peers(self) -> list[Failed]:
         """Return the failures of other ranks of this host, in this attempt."""

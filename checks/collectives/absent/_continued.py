@@ -1,0 +1,53 @@
+"""A rank that has come to its end with fewer steps, since a `continue` has led it past one that the others made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place
+
+from ..hangs.source._continues import continue_before
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import PeerLost, Training
+
+
+class Continued(NamedTuple):
+    """The rank that has ended, its forwards and the others' one; the line of the `continue`, and its test."""
+
+    rank: int
+    forwards: int
+    more: int
+    site: Site
+    test: str
+
+
+def left_out_by_continue(event: PeerLost, gone: int, training: Training) -> Continued | None:
+    """Find it in the loop that the other rank is still in: loaders gave both as many batches, and one stepped less."""
+    lost = event.others[0]
+    steps = {each.rank: each.forwards for each in event.progress}
+    batches = {rank: each.batches for rank, each in training.by_rank(EpochStarted).items()}
+    if lost.rank is None or not {gone, lost.rank} <= steps.keys() & batches.keys():
+        return None
+    if batches[gone] is None or batches[gone] != batches[lost.rank] or steps[gone] >= steps[lost.rank]:
+        return None
+    for at in event.stack:
+        if way := continue_before(at.file, at.line, at):
+            return Continued(gone, steps[gone], steps[lost.rank], Site(at.file, way[0], at.function), way[1])
+    return None
+
+
+def past_a_step(found: Continued, event: PeerLost, fix: Fix) -> Finding:
+    """Return what it led to."""
+    rank, other, line = found.rank, event.others[0], found.site.line
+    return Finding(
+        f"rank {rank} has come to the end of the script with fewer steps than rank {other.rank}: `continue` at line "
+        f"{line}, under `if {found.test}`, leads past a step that the others make",
+        (
+            Evidence(f"{found.forwards} forwards, and its program came to its end", str(found.more), f"rank {rank}"),
+            Evidence(f"if {found.test}", "one answer for all ranks", str(found.site)),
+            Evidence(other.said, "", f"rank {other.rank}"),
+        ),
+        fix,
+        place(found.site, rank=rank),
+    )
