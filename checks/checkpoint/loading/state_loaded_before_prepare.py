@@ -1,0 +1,96 @@
+"""Accelerate's load_state comes before prepare: no weights are loaded, and nothing says so.
+
+## What happens
+
+`accelerator.load_state(folder)` gives the states of a folder to the models, optimizers, schedules and loaders that
+`accelerator.prepare()` was handed before. Where it was handed none yet, there is nobody to give them to: the call
+returns without an error, and the training that was to be resumed begins with new weights, at the epoch and the step
+of the old one.
+
+## How to be sure
+
+Compare a weight with that of the checkpoint after both calls:
+
+    print(accelerator.unwrap_model(model).state_dict()[name].flatten()[:3])
+
+In a source (`ddpdoctor lint`): `load_state` of an Accelerator, or a helper that it is handed to, is called in a
+function above the first `prepare`, on every way.
+
+## How to mend it
+
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    accelerator.load_state(folder)
+
+## Versions and sources
+
+Source: Accelerate documentation, "Checkpointing", and the source of `Accelerator.load_state`. Seen with accelerate 1.15
+and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP860", Severity.ERROR)
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+PREPARES = {"prepare", "prepare_model", "prepare_optimizer", "prepare_data_loader", "prepare_scheduler"}
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a state that is loaded in a function before anything is prepared there, or in the file above it."""
+    if not script.calls(*ACCELERATORS):
+        return
+    prepared = [each for each in script.nodes(ast.Call) if _is_of(script, each, PREPARES)]
+    for call in script.nodes(ast.Call):
+        if not (_is_of(script, call, {"load_state"}) or _hands_on(script, call)):
+            continue
+        own = [each for each in prepared if script.function(each) is script.function(call)]
+        if len(own) < len(prepared) or not own or any(each.lineno <= call.lineno for each in own):
+            continue  # another function can have prepared them
+        if any(
+            isinstance(each, (ast.For, ast.While)) and each in script.tree.above(own[0])
+            for each in script.tree.above(call)
+        ):
+            continue  # so can the round before
+        yield Finding(
+            f"{script.code(call.func)} loads nothing: what it is to fill is prepared below",
+            (script.seen(call, "after prepare()"), script.seen(own[0])),
+            Fix("prepare first, then load", diff=f"-{script.code(call)}\n {script.code(own[0])}\n+{script.code(call)}"),
+            script.place(call),
+        )
+
+
+def _is_of(script: Script, call: ast.Call, methods: set[str]) -> bool:
+    """Whether a call is one of these methods of an Accelerator."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or function.attr not in methods:
+        return False
+    return any(script.made_by(function.value, path) is not None for path in ACCELERATORS)
+
+
+def _hands_on(script: Script, call: ast.Call) -> bool:
+    """Whether a call hands an Accelerator to a function of the project that loads its state, and prepares nothing."""
+    given = [each for each in call.args if isinstance(each, ast.Name)]
+    handed = [each for each in given if any(script.made_by(each, path) is not None for path in ACCELERATORS)]
+    found = script.defined(call.func) if len(handed) == 1 else None
+    if found is None or not isinstance(found[1], ast.FunctionDef) or any(isinstance(a, ast.Starred) for a in call.args):
+        return False
+    place, parameters = call.args.index(handed[0]), found[1].args.args
+    name = parameters[place].arg if place < len(parameters) else ""
+    asked = {
+        node.func.attr
+        for node in ast.walk(found[1])
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == name
+    }
+    return "load_state" in asked and not asked & PREPARES
