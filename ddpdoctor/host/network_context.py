@@ -10,7 +10,7 @@ from ddpdoctor.host.network import Network, gather_network
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-IN_USE = re.compile(r"port: (\d+)[\s\S]{0,120}?EADDRINUSE")
+IN_USE = re.compile(r"port: (\d+)[\s\S]{0,120}?EADDRINUSE|:(\d+) \(errno: 98\b")
 Seen = tuple[tuple[str, str], ...]
 
 
@@ -50,7 +50,7 @@ def network(error: str = "") -> Seen:
     """
     host = gather_network()
     if refused := IN_USE.search(error):
-        return _listener(host, refused[1])
+        return _listener(host, refused[1] or refused[2])
     told = os.environ.get("NCCL_SOCKET_IFNAME")
     nccl = ((f"NCCL_SOCKET_IFNAME={told}", "environment of this process"),) if told else ()
     return (*_gloo(host), *nccl, *_listener(host, os.environ.get("MASTER_PORT", "")))
