@@ -23,7 +23,7 @@ Or let the loop do it between two steps.
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13; torch before 2.10 keeps no record of what is under way over gloo, and ddpdoctor does not
+Holds for torch 2.2 to 2.13; torch 2.10 and older keep no record of what is under way over gloo, and ddpdoctor does not
 tell it there. Source: torch.distributed documentation, "Groups": collectives of one group must be in one order.
 """
 
