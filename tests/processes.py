@@ -52,7 +52,8 @@ class WarmProcesses:
             program = self.folder / name
             program.write_text("#!/bin/sh\n" + text.format(warm=TESTS / "warm.py", **known))
             program.chmod(0o755)
-        self._served: set[str] = set()
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        self._ready: set[str] = set()
 
     def import_torch(self) -> None:
         """Have ``python`` and ``torchrun``, and the jobs of commands, start warm."""
@@ -83,16 +84,20 @@ class WarmProcesses:
             return status, texts[0].result(), texts[1].result()
 
     def _serve(self, program: str, socket: str, **environ: str) -> None:
-        if program in self._served:
+        """Start a server, once, and wait for it; where a test has had no time for that, the next one waits on."""
+        if program in self._ready:
             return
-        self._served.add(program)
-        command = (sys.executable, TESTS / program, self.folder / socket)
-        environ = {**self._environ, **environ}
-        server = self._stack.enter_context(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
-        )
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n"
+        if program not in self._servers:
+            command = (sys.executable, TESTS / program, self.folder / socket)
+            self._servers[program] = self._stack.enter_context(
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**self._environ, **environ}
+                )
+            )
+        said = self._servers[program].stdout
+        assert said is not None
+        assert said.readline() == b"ready\n"
+        self._ready.add(program)
 
 
 @contextmanager
