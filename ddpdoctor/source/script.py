@@ -200,7 +200,7 @@ class Script(Meaning):
         for each in [*around, *(place for place in found.renewed if learns(*place))]:
             if each is not None:
                 return each[1] if each[0] is self.tree else None, found.escapes
-        if found.endless and any(is_in_learning_loop(*each) for each in found.drawn):
+        if found.endless and (found.kept or any(is_in_learning_loop(*each) for each in found.drawn)):
             there, loop = found.endless[0]
             return loop if there is self.tree else None, found.escapes
         return None

@@ -119,7 +119,8 @@ def _repeats(tree: Tree, loop: ast.AST) -> bool:
         return False
     if isinstance(loop.body[-1], (ast.Break, ast.Return, ast.Raise)):
         return False
-    return _is_endless(tree, loop.test) or (_counts_up(loop) and _goes_through(tree, loop)) or _hands_on(tree, loop)
+    counts = _counts_up(loop) and ("epoch" in ast.unparse(loop.test).lower() or _goes_through(tree, loop))
+    return _is_endless(tree, loop.test) or counts or _hands_on(tree, loop)
 
 
 def _is_endless(tree: Tree, test: ast.expr) -> bool:
@@ -136,8 +137,17 @@ def _counts_up(loop: ast.While) -> bool:
     match loop.test:
         case ast.Compare(left=counted, ops=[ast.Lt() | ast.LtE()], comparators=[_]):
             name = ast.unparse(counted)
-            added = [each for each in _own(loop) if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)]
-            return any(ast.unparse(each.target) == name for each in added)
+            return any(_adds_one(each, name) for each in _own(loop))
+    return False
+
+
+def _adds_one(node: ast.AST, name: str) -> bool:
+    """Whether a statement counts a variable up: ``epoch += 1``, or ``epoch = epoch + 1``."""
+    match node:
+        case ast.AugAssign(target=target, op=ast.Add()):
+            return ast.unparse(target) == name
+        case ast.Assign(targets=[target], value=ast.BinOp(left=left, op=ast.Add(), right=ast.Constant())):
+            return ast.unparse(target) == name == ast.unparse(left)
     return False
 
 
