@@ -43,11 +43,11 @@ def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evi
                 is_own = there is script.tree and not script.learns(loop)
                 if not is_own or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
                     continue
-                for held in _sums(script, loop):
+                for held in sums(script, loop):
                     yield loop, held, Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
 
 
-def _sums(script: Script, loop: ast.For) -> Iterator[str]:
+def sums(script: Script, loop: ast.For) -> Iterator[str]:
     """Yield what a loop adds up: numbers, also of a dict, lists, tensors that grow, and meters of the project."""
     for node in script.inside(*loop.body):
         match node:

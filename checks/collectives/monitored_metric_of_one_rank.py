@@ -15,7 +15,8 @@ Print the monitored value on every rank: they differ. In a running training (`dd
 are compared whenever a framework decides by them, and where Lightning's `trainer.test` or `trainer.validate` reports
 them over a loader that is shared out; in a source (`ddpdoctor lint`) the monitored name is logged with
 `rank_zero_only=True`, or is a loss or an accuracy that is computed from the batch and logged without `sync_dist=True`,
-while the Trainer has a strategy, or devices, for several ranks.
+while the Trainer has a strategy, or devices, for several ranks; or ReduceLROnPlateau is told what a loop over the
+loader of a DistributedSampler has added up, in a project that reduces nothing.
 
 ## How to mend it
 
@@ -57,6 +58,7 @@ from ddpdoctor.check import (
 
 from .._evaluations import shares_gradients
 from ._monitored import callbacks, trained_in_ranks, unsynced
+from ._plateau import own_steps
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Log, Record, Script
@@ -194,3 +196,16 @@ def not_averaged(script: Script, project: Around) -> Iterator[Finding]:
                 Fix("average it over the ranks", edits=(script.keyword_added(call, "sync_dist=True"),)),
                 script.place(call),
             )
+
+
+@lint
+def of_plateau(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a ReduceLROnPlateau that is told what a rank has summed over its share."""
+    for step, loop, sampler in own_steps(script, project):
+        yield Finding(
+            f"ReduceLROnPlateau decides by {script.code(step.args[0])}, which each rank has from its own share of the "
+            "data: the learning rates of the ranks part",
+            (script.seen(step, "the same number on all ranks"), script.seen(loop), sampler),
+            REDUCED,
+            script.place(step),
+        )

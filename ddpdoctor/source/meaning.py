@@ -93,6 +93,10 @@ class Meaning(Written):
         found = wrapped.possible(self.tree, bound.values(self.tree, node), node)
         return found[0].value if len(found) == 1 else None
 
+    def can_hold(self, node: ast.expr) -> list[ast.expr | None]:
+        """Return what a variable can hold where a node stands, on one way or another; None for what is not seen."""
+        return [each.value for each in wrapped.possible(self.tree, bound.values(self.tree, node), node)]
+
     def all_calls(self) -> dict[str, list[ast.Call]]:
         """Return all calls of things whose full name is known, by that name."""
         return self._calls

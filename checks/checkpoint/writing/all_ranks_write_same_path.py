@@ -192,7 +192,7 @@ def removals_in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
+STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod", "transformers"})
 """Frameworks whose scripts run in each rank from their first line, and that make no folders of the user's."""
 
 

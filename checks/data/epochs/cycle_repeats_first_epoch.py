@@ -88,24 +88,33 @@ def _cycles(site: Site) -> bool:
 
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
-    """Look for cycle() of a loader that shuffles."""
-    if not script.joins:
-        return
+    """Look for cycle() of a loader that shuffles, on whichever way it was made."""
     for call in script.calls(CYCLE):
-        given = script.held(call.args[0]) if call.args and isinstance(call.args[0], ast.Name) else None
-        if isinstance(given, ast.Call) and script.resolve(given.func) == LOADER and _shuffles(script, given):
+        made = script.can_hold(call.args[0]) if call.args and isinstance(call.args[0], ast.Name) else []
+        loaders = [each for each in made if isinstance(each, ast.Call) and script.resolve(each.func) == LOADER]
+        if not loaders or len(loaders) < len(made) or not all(_shuffles(script, each) for each in loaders):
+            continue
+        if script.joins or script.joins_elsewhere(call):
             yield Finding(
                 "cycle() keeps the batches of the first epoch, and gives them again in each one",
-                (script.seen(call, "a new pass over the loader in each epoch"), script.seen(given)),
+                (script.seen(call, "a new pass over the loader in each epoch"), script.seen(loaders[0])),
                 MEND,
                 script.place(call),
             )
 
 
 def _shuffles(script: Script, loader: ast.Call) -> bool:
+    """Whether a loader has another order in each epoch, with each sampler that it can be given."""
     shuffle, sampler = keyword(loader, "shuffle"), keyword(loader, "sampler")
-    made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
-    if isinstance(made, ast.Call) and script.resolve(made.func) == SAMPLER:
-        told = keyword(made, "shuffle")
-        return told is None or (isinstance(told, ast.Constant) and told.value is True)
+    made = script.can_hold(sampler) if isinstance(sampler, ast.Name) else [sampler]
+    samplers = [each for each in made if isinstance(each, ast.Call)]
+    if any(script.resolve(each.func) == SAMPLER for each in samplers) and len(samplers) == len(made):
+        return all(_draws(script, each) for each in samplers)
     return isinstance(shuffle, ast.Constant) and shuffle.value is True
+
+
+def _draws(script: Script, sampler: ast.Call) -> bool:
+    path = script.resolve(sampler.func) or ""
+    told = keyword(sampler, "shuffle")
+    is_shuffled = told is None or (isinstance(told, ast.Constant) and told.value is True)
+    return (path == SAMPLER and is_shuffled) or (path.startswith("torch.") and path.endswith(".RandomSampler"))

@@ -13,7 +13,8 @@ The line of the traceback that is yours; `torch.distributed.is_initialized()` is
 last frames are those of a batch normalization, the layers are the cause (syncbn-without-process-group).
 
 In a source (`ddpdoctor lint`): the call stands before `init_process_group` in the same block; or the process that
-has spawned the ranks, which is no rank, destroys the group behind `mp.spawn`.
+has spawned the ranks, which is no rank, destroys the group behind `mp.spawn`; or a model is wrapped in each run of a
+file in whose reach nothing makes a group.
 
 ## How to mend it
 
@@ -57,7 +58,7 @@ from ddpdoctor.check import (
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP407", Severity.ERROR)
 PACKAGES = ("mmcv", "mmengine", "mmdet", "mmseg", "mmpose", "mmrotate", "mmpretrain", "mmcls")
@@ -155,6 +156,41 @@ def in_source(script: Script) -> Iterator[Finding]:
                     Fix("make the process group first"),
                     script.place(call),
                 )
+
+
+MAKES_GROUP = (
+    r"init_process_group|\bspawn\b|start_processes|init_device_mesh|init_distributed|init_dist|Accelerator|PartialState"
+    r"|deepspeed|horovod|Fabric|Trainer\b|idist\b|init_ddp|setup_ddp|ddp_setup|setup_distributed|distributed_init"
+)
+"""What makes a process group, or can, by its name."""
+
+
+@lint
+def made_nowhere(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that is wrapped in each run of a file, where nothing in its reach makes a group."""
+    if script.is_test or script.path.endswith(".ipynb") or script.frameworks:
+        return
+    for call in script.calls(DDP):
+        if not _runs_always(script, call) or project.says(MAKES_GROUP) or project.unknown():
+            continue
+        yield Finding(
+            f"{script.code(call.func)} is called without a process group: init_process_group stands nowhere",
+            (script.seen(call, 'torch.distributed.init_process_group("nccl") before it'),),
+            Fix("make the process group first", diff='+torch.distributed.init_process_group("nccl")'),
+            script.place(call),
+        )
+
+
+def _runs_always(script: Script, node: ast.AST, depth: int = 3) -> bool:
+    """Whether each run of the file, as a script, comes to a node: no test stands before it, nor a try."""
+    above = list(script.tree.above(node))
+    tests = [script.code(each.test) for each in script.guards(node)]
+    if any("__main__" not in each for each in tests) or any(isinstance(each, ast.Try) for each in above):
+        return False
+    function = script.function(node)
+    if function is None:
+        return script.tree.class_of(node) is None
+    return depth > 0 and any(_runs_always(script, each, depth - 1) for each in script.sites(function))
 
 
 DESTROY = "torch.distributed.destroy_process_group"

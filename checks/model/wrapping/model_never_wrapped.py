@@ -9,8 +9,9 @@ share; the losses look right, and what rank 0 saves has seen one share of the da
 ## How to be sure
 
 Compare a weight of the ranks after a few steps: `torch.distributed.all_gather` of `next(model.parameters()).sum()`
-gives another number for each rank. Reported in a source where the file makes the group, the sampler, the optimizer
-and the steps, and nothing in its reach wraps a model or reduces gradients.
+gives another number for each rank. Reported in a source where the file makes the group, or calls the helper of the
+project that does, has the sampler, the optimizer and the steps, and nothing in its reach wraps a model or reduces
+gradients.
 
 ## How to mend it
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP541", Severity.ERROR)
 EXCHANGES = (
     r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DistributedData|reduce|gather|broadcast|hook"
-    r"|rpc|isend|irecv|\bsend\(|\brecv\(|average|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex"
+    r"|rpc|isend|irecv|\bsend\(|\brecv\(|averag(?:ing|e_(?:grad|param|model|weight))|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex"
     r"|all_to_all|\bhvd\b|xm\.|replicate\(|Engine|DTensor|Strategy"
 )
 """What says that somebody wraps the model, or brings the ranks together."""
@@ -46,27 +47,30 @@ EXCHANGES = (
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a training with shared data and an optimizer, in a project that exchanges nothing."""
-    if not script.calls(INIT) or script.frameworks or project.says(EXCHANGES) or project.unknown():
+    if script.frameworks or project.says(EXCHANGES) or project.unknown():
         return
     samplers = [script.seen(each) for each in script.calls(SAMPLER)] or [*_samplers_of_others(script, project)]
     if not samplers:
         return
     called = {each.func.attr for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute)}
     built = [each for path, calls in script.all_calls().items() if path.startswith(OPTIMIZERS) for each in calls]
-    if len(built) == 1 and {"backward", "step"} <= called:
-        model = _model(built[0])
+    if len({_model(each) for each in built}) != 1 or not {"backward", "step"} <= called:
+        return
+    first = min(built, key=lambda each: each.lineno)
+    if script.calls(INIT) or script.joins_elsewhere(first):
+        model = _model(first)
         yield Finding(
             f"nothing averages the gradients of {model}: each rank trains a model of its own",
             (
-                script.seen(built[0], f"{model} = DistributedDataParallel({model}, ...), before the training"),
+                script.seen(first, f"{model} = DistributedDataParallel({model}, ...), before the training"),
                 samplers[0],
-                script.seen(script.calls(INIT)[0]),
+                *(script.seen(each) for each in script.calls(INIT)[:1]),
             ),
             Fix(
                 "wrap the model before the training",
                 diff=f"+{model} = torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])",
             ),
-            script.place(built[0]),
+            script.place(first),
         )
 
 
@@ -87,6 +91,11 @@ OPTIMIZERS = (
     "torch.optim.RMSprop",
     "torch.optim.Adagrad",
     "torch.optim.Adadelta",
+    "torch.optim.NAdam",
+    "torch.optim.RAdam",
+    "transformers.AdamW",
+    "transformers.Adafactor",
+    "transformers.optimization.AdamW",
 )
 
 

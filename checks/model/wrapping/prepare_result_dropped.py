@@ -1,14 +1,17 @@
-"""What prepare() or setup() returns is thrown away: the training goes on with what was handed to it.
+"""What prepare() or setup() returns is thrown away, or taken apart into another number of variables.
 
 ## What happens
 
 `accelerator.prepare(model, optimizer, loader)` and Fabric's `setup` and `setup_dataloaders` return the wrapped model
 and the loader that gives each rank its share. They do not change what they are given. Where the result is not kept,
-each rank trains a bare model of its own, or goes through the whole data set, and nothing raises.
+each rank trains a bare model of its own, or goes through the whole data set, and nothing raises. They return as many
+things as they are given, in this order: `model, optimizer = accelerator.prepare(model, optimizer, loader)` is a
+ValueError, "too many values to unpack", on every rank.
 
 ## How to be sure
 
-In a source (`ddpdoctor lint`): the call is a statement of its own.
+In a source (`ddpdoctor lint`): the call is a statement of its own, or has more or fewer arguments than variables take
+what it returns.
 
 ## How to mend it
 
@@ -59,6 +62,31 @@ def in_source(script: Script) -> Iterator[Finding]:
                     f"what {script.code(call.func)} returns is thrown away: {kept} stay as they were",
                     (script.seen(call, right),),
                     Fix("keep what it returns", edits=(script.replaced(call, right),)),
+                    script.place(call),
+                )
+
+
+@lint
+def taken_apart(script: Script) -> Iterator[Finding]:
+    """Look for such a call whose result is taken by more or fewer variables than it returns."""
+    for statement in script.nodes(ast.Assign):
+        match statement:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=[*takers]) | ast.List(elts=[*takers])],
+                value=ast.Call(func=ast.Attribute(value=owner, attr="prepare" | "setup"), args=[_, _, *_]) as call,
+            ):
+                given = call.args
+                is_open = any(isinstance(each, ast.Starred) for each in (*takers, *given)) or bool(call.keywords)
+                made = next((path for path in OWNERS if script.made_by(owner, path)), "")
+                if is_open or len(takers) == len(given) or call.func.attr not in OWNERS.get(made, ()):  # type: ignore[attr-defined]
+                    continue
+                wanted = ", ".join(map(script.code, given))
+                few = "too many" if len(given) > len(takers) else "not enough"
+                yield Finding(
+                    f"{script.code(call.func)} returns {len(given)} things, and {len(takers)} are taken: a ValueError, "
+                    f"{few} values to unpack",
+                    (script.seen(statement, f"{wanted} = {script.code(call)}"),),
+                    Fix("take all that it returns", diff=f"+{wanted} = {script.code(call)}"),
                     script.place(call),
                 )
 

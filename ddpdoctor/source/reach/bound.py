@@ -41,6 +41,21 @@ def values(tree: Tree, node: ast.expr) -> list[Binding]:
     return tree.attributes.get((tree.owner(node, text), text), []) if text else []
 
 
+def at(tree: Tree, node: ast.expr) -> list[Binding]:
+    """Return what can stand in a variable where it is read: what the line above gave it, or any that gives it some."""
+    held = values(tree, node)
+    if len(held) == 1 or not isinstance(node, ast.Name):
+        return held
+    function = tree.function(node)
+    above = [each for each in held if each.line < node.lineno and tree.function(each.node) is function]
+    last = max(above, key=lambda each: each.line, default=None)
+    if last is None or last.value is None or not isinstance(last.node, ast.Assign):
+        return held
+    blocks = [getattr(tree.parents[last.node], name, ()) for name in ("body", "orelse", "finalbody")]
+    block = next((each for each in blocks if isinstance(each, list) and last.node in each), [])
+    return [last] if any(each in block for each in tree.above(node)) else held
+
+
 def given(tree: Tree, binding: Binding) -> list[tuple[Tree, ast.expr]] | None:
     """Return what a binding can hold, each with its tree; None where one of them cannot be seen.
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import given as argument_at
-from ddpdoctor.source.reach.bound import OPTIONS, given, is_of_options, is_parsed, values
+from ddpdoctor.source.reach.bound import OPTIONS, at, given, is_of_options, is_parsed, values
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 RANKISH = re.compile(
     r"rank|main|master|primary|chief|leader|is_first|gpu|local|proc_?id|process_(?:id|index|zero)|node|host|device|worker"
-    r"|zero|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|(?<!ou)tpu|xla|^pid$|^nr$|enabled|^do_",
+    r"|zero|last_process|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|(?<!ou)tpu|xla|^pid$|^nr$"
+    r"|enabled|^do_",
     re.IGNORECASE,
 )
 """Words in whose presence a test is taken to depend on the rank, where that cannot be shown."""
@@ -180,7 +181,7 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
             continue
         if _is_own(each):
             continue
-        held = values(tree, each)
+        held = at(tree, each)
         if not held and isinstance(each, ast.Attribute) and _is_own(each.value):
             return True  # of an object, stored where it is not seen
         if any(_is_personal(tree, binding, depth, seen) for binding in held):

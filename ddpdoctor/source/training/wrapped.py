@@ -11,6 +11,7 @@ from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.training.settled import settled
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
@@ -149,11 +150,11 @@ def possible(tree: Tree, bindings: list[Binding], node: ast.expr) -> list[Bindin
     function = tree.function(node)
     here = [each for each in bindings if tree.function(each.node) is function]
     if here and isinstance(node, ast.Attribute) and len(here) != len(bindings):
-        return []  # another method changes it as well
+        return settled(tree, bindings, node)  # another method changes it as well
     if not here:
         homes = {tree.function(each.node) for each in bindings}
         if len(homes) != 1:
-            return []
+            return settled(tree, bindings, node) if isinstance(node, ast.Attribute) else []
         return _until_certain(tree, bindings, None)
     before = [each for each in here if each.line <= node.lineno and not _holds(each.node, node, tree)]
     return _until_certain(tree, [each for each in before if not exclusive(tree, each.node, node)], node)

@@ -9,7 +9,8 @@ before a rank starts.
 
 `torchrun --help` lists the options; hyphens and underscores are the same, and torchrun takes a name that is cut short,
 where one option alone begins so. In a file (`ddpdoctor lint`): the option is none of the launcher's, nor the begin of
-one, and a letter or two away from one.
+one, and a letter or two away from one; or it begins with a dash of a text processor (`—nproc_per_node`), which the
+launcher takes for the file that it is to start.
 
 ## How to mend it
 
@@ -95,5 +96,31 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             f"{each.tool} has no option {name}: --{meant} is meant",
             (launch.seen(word.line, f"--{meant}"),),
             Fix("write the name as the launcher has it", diff=f"-{name}\n+--{meant}", edits=edits),
+            launch.place(word.line, word.begin),
+        )
+
+
+DASHES = "\u2013\u2014\u2012\u2015"
+"""What text processors make of two hyphens."""
+
+
+@lint
+def with_a_dash(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for an option that begins with a dash which is no hyphen, where the launcher looks for the script."""
+    for each in launch.launches:
+        word = each.script
+        if word is None or not word.text.startswith(tuple(DASHES)):
+            continue
+        name = word.text.lstrip(DASHES)
+        dashes = word.text[: len(word.text) - len(name)]
+        is_here = launch.text.startswith(dashes, word.begin)
+        yield Finding(
+            f"{word.text} begins with a dash that is no hyphen: {each.tool} takes it for the file to start",
+            (launch.seen(word.line, f"--{name}"),),
+            Fix(
+                "write two hyphens",
+                diff=f"-{word.text}\n+--{name}",
+                edits=(launch.replaced(word.begin, word.begin + len(dashes), "--"),) if is_here else (),
+            ),
             launch.place(word.line, word.begin),
         )

@@ -4,11 +4,12 @@
 
 `transformer_auto_wrap_policy`, `size_based_auto_wrap_policy` and `lambda_auto_wrap_policy` are the policies themselves:
 FSDP calls them for each submodule. Called with their settings alone, they miss `module`, `recurse` and
-`nonwrapped_numel`: "missing 3 required positional arguments", on every rank, before the model is wrapped.
+`nonwrapped_numel`: "missing 3 required positional arguments", or 2 where they are given a module, on every rank, before
+the model is wrapped.
 
 ## How to be sure
 
-The traceback ends in that line. Reported where the call passes neither a module nor anything by place.
+The traceback ends in that line. Reported where the call does not say whether to `recurse`, by name or place.
 
 ## How to mend it
 
@@ -37,15 +38,16 @@ POLICIES = tuple(
 
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
-    """Look for a call of a policy with settings alone."""
+    """Look for a call of a policy with settings alone, or with a module as well."""
     for call in script.calls(*POLICIES):
-        if call.args or not call.keywords or is_open(call) or keyword(call, "module") is not None:
+        if len(call.args) > 1 or not call.keywords or is_open(call) or keyword(call, "recurse") is not None:
             continue
-        settings = ", ".join(f"{word.arg}={script.code(word.value)}" for word in call.keywords)
+        words = [word for word in call.keywords if word.arg != "module"]
+        settings = ", ".join(f"{word.arg}={script.code(word.value)}" for word in words)
         right = f"functools.partial({script.code(call.func)}, {settings})"
         edits = (script.replaced(call, right),) if "functools" in script.imported and _has_module(script) else ()
         yield Finding(
-            f"{script.code(call.func)} is called without a module: FSDP is to call it, with one",
+            f"{script.code(call.func)} is called here, and is to be called by FSDP, which tells it what to decide on",
             (script.seen(call, right),),
             Fix("hand its settings over with functools.partial", edits=edits, diff="" if edits else f"+{right}"),
             script.place(call),
