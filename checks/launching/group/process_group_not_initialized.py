@@ -13,8 +13,8 @@ The line of the traceback that is yours; `torch.distributed.is_initialized()` is
 last frames are those of a batch normalization, the layers are the cause (syncbn-without-process-group).
 
 In a source (`ddpdoctor lint`): the call stands before `init_process_group` in the same block; or the process that
-has spawned the ranks, which is no rank, destroys the group behind `mp.spawn`; or a model is wrapped in each run of a
-file in whose reach nothing makes a group.
+has spawned the ranks, which is no rank, destroys the group behind `mp.spawn`; or a model is wrapped on each way
+through the `__main__` block of a file in whose reach nothing makes a group.
 
 ## How to mend it
 
@@ -182,14 +182,18 @@ def made_nowhere(script: Script, project: Around) -> Iterator[Finding]:
 
 
 def _runs_always(script: Script, node: ast.AST, depth: int = 3) -> bool:
-    """Whether each run of the file, as a script, comes to a node: no test stands before it, nor a try."""
-    above = list(script.tree.above(node))
+    """Whether each run of the file as a script comes to a node, by its ``__main__`` block: no test stands before it.
+
+    What stands outside that block also runs where another file imports it, which can have made the group before.
+    """
     tests = [script.code(each.test) for each in script.guards(node)]
-    if any("__main__" not in each for each in tests) or any(isinstance(each, ast.Try) for each in above):
+    if any("__main__" not in each for each in tests) or any(
+        isinstance(each, ast.Try) for each in script.tree.above(node)
+    ):
         return False
     function = script.function(node)
     if function is None:
-        return script.tree.class_of(node) is None
+        return bool(tests)
     return depth > 0 and any(_runs_always(script, each, depth - 1) for each in script.sites(function))
 
 
