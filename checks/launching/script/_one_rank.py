@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,21 @@ ASKS = re.compile(
 
 
 def is_caught(script: Script, node: ast.AST) -> bool:
-    """Whether a node stands in a try that has handlers."""
-    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(node))
+    """Whether a node stands in a try that can handle an AttributeError or a NameError."""
+    return any(
+        isinstance(each, ast.Try) and any(_takes_any(handler.type) for handler in each.handlers)
+        for each in script.tree.above(node)
+    )
+
+
+def _takes_any(types: ast.expr | None) -> bool:
+    """Whether a handler takes such an error, or is of a type that is not Python's own."""
+    if isinstance(types, ast.Tuple):
+        return any(map(_takes_any, types.elts))
+    known = getattr(builtins, types.id, None) if isinstance(types, ast.Name) else None
+    if not isinstance(known, type):
+        return True
+    return issubclass(AttributeError, known) or issubclass(UnboundLocalError, known)
 
 
 def others_go_elsewhere(script: Script, given: ast.AST, read: ast.AST) -> bool:

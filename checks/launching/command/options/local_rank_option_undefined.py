@@ -73,7 +73,9 @@ def _in_notebook(record: Record, match: re.Match[str]) -> Finding:
 
 OWN_PARSER = re.compile(r"^\w*\s*=?\s*(?:\w+\s*=\s*)?(?:argparse\.)?ArgumentParser\((?!.*parents)", re.MULTILINE)
 ELSEWHERE = re.compile(
-    r"local.?rank|parse_known_args|parents\s*=|\w+\(\s*(?:self\.)?(?:parser|ap|p)\b|\*\*", re.IGNORECASE
+    r"--?local|parse_known_args|parents\s*=|\w+\(\s*(?:self\.)?(?:parser|ap|p)\b|(?:add_argument|Parser)\([^()]*\*"
+    r"|sys\.argv|REMAINDER",
+    re.IGNORECASE,
 )
 """What can declare the option, or let it pass, where the script does not."""
 
