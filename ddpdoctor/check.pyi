@@ -296,6 +296,7 @@ from ddpdoctor.watch.events import (
     ShardedTwice as ShardedTwice,
     ShardingBegan as ShardingBegan,
     ShardsClipped as ShardsClipped,
+    ShardsScaled as ShardsScaled,
     Site as Site,
     StaleParametersHeld as StaleParametersHeld,
     Stalled as Stalled,

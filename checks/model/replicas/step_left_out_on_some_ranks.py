@@ -51,6 +51,7 @@ from ddpdoctor.check import (
     ParametersHeld,
     Record,
     Severity,
+    ShardsScaled,
     Site,
     StepFingerprinted,
     StepsAtEnd,
@@ -79,7 +80,7 @@ FIX = Fix(
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare at which point of the training the ranks have made the same step."""
     ranks, held = _ranks(event, training), built(event, training)
-    if not ranks or held is None or not counts_differ(ranks) or _joins(training):
+    if not ranks or held is None or not counts_differ(ranks) or _joins(training) or training.of(ShardsScaled):
         return
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
     if any(counts_differ(_ranks(each, training)) for each in before):

@@ -48,13 +48,13 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._scalers import calls_of_scalers
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP579", Severity.ERROR)
 CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
-SCALERS = ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler",
-           "torch.amp.grad_scaler.GradScaler")  # fmt: skip
 SURE = 2  # times
 FIX = Fix(
     "unscale the gradients before they are clipped",
@@ -95,8 +95,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if statement is None or statement not in block:
             continue
         at = block.index(statement)
-        before = [node for each in block[:at] for node in _scalers(script, each, "scale")]
-        after = [node for each in block[at + 1 :] for node in _scalers(script, each, "step")]
+        before = [node for each in block[:at] for node in calls_of_scalers(script, each, "scale")]
+        after = [node for each in block[at + 1 :] for node in calls_of_scalers(script, each, "step")]
         if before and after and not _by_scale(call):
             yield Finding(
                 "gradients are clipped before they are unscaled: the limit holds for the scaled ones",
@@ -112,25 +112,6 @@ def _unscaled(script: Script, statement: ast.stmt, step: ast.Call) -> tuple[Edit
         case ast.Call(func=ast.Attribute(value=scaler), args=[ast.Name() | ast.Attribute() as optimizer, *_]):
             return (script.line_before(statement, f"{script.code(scaler)}.unscale_({script.code(optimizer)})"),)
     return ()
-
-
-def _scalers(script: Script, statement: ast.stmt, method: str) -> Iterator[ast.Call]:
-    """Yield the calls of a method of a scaler that is not switched off."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
-            held = ast.unparse(node.func.value)
-            made = [each.value for each in script.nodes(ast.Assign) if held in map(ast.unparse, each.targets)]
-            if made and all(_is_scaler(script, each) for each in made):
-                yield node
-
-
-def _is_scaler(script: Script, made: ast.expr) -> bool:
-    """Whether an expression makes a scaler that nothing switches off."""
-    return (
-        isinstance(made, ast.Call)
-        and script.resolve(made.func) in SCALERS
-        and not any(each.arg in {"enabled", None} for each in made.keywords)
-    )
 
 
 def _by_scale(call: ast.Call) -> bool:

@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     Sharded,
     ShardedGradient,
     ShardsClipped,
+    ShardsScaled,
     StepFingerprinted,
     Training,
     place,
@@ -85,7 +86,8 @@ class Scaled(NamedTuple):
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare the multiples of one gradient, in this step and in one before."""
     found = _scaled(event, training)
-    if found is None or training.of(ShardsClipped):
+    is_told = bool(training.of(ShardsClipped)) or bool(training.of(ShardsScaled))
+    if found is None or is_told:
         return
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
     if sum(_scaled(each, training) is not None for each in before) != SURE - 1:

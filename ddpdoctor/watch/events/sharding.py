@@ -122,6 +122,16 @@ class ScaledClipped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsScaled(Event):
+    """torch's own GradScaler is about to step an optimizer that holds shards of FullyShardedDataParallel; told once.
+
+    ``scale`` is the factor that it takes out of the gradients.
+    """
+
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorParallel(Event):
     """A layer was split over the ranks of ``group`` (global numbers), which compute one model together; told once.
 

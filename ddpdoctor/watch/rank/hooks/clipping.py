@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import ScaledClipped, ShardsClipped
+from ddpdoctor.watch.events import ScaledClipped, ShardsClipped, ShardsScaled
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.user_frames import user_site
 
@@ -39,6 +39,8 @@ class Clippings:
     last: list[Clipped] = field(default_factory=list)
     active: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     """The scalers that have scaled a loss."""
+    stepping: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    """The scalers that have stepped an optimizer."""
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -104,11 +106,23 @@ def _stepping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and clippings.last:
                 recorder.safely(_look, recorder, clippings, scaler, optimizer)
+            if recorder.is_rank and scaler not in clippings.stepping:
+                clippings.stepping.add(scaler)
+                recorder.safely(_first, recorder, scaler, optimizer)
             return original(scaler, optimizer, *args, **kwargs)
 
         return step
 
     return wrap
+
+
+def _first(recorder: Recorder, scaler: Any, optimizer: Any) -> None:
+    """Record that a scaler of one process is to decide over a part of a sharded gradient, the first time alone."""
+    kind = type(scaler)
+    held = (each for group in optimizer.param_groups for each in group["params"])
+    is_torchs = kind.__name__ == "GradScaler" and kind.__module__.startswith("torch.")
+    if is_torchs and scaler.is_enabled() and any(map(recorder.models.shards.is_flat, held)):
+        recorder.emit(ShardsScaled, scale=float(scaler.get_scale()))
 
 
 def _look(recorder: Recorder, clippings: Clippings, scaler: Any, optimizer: Any) -> None:
