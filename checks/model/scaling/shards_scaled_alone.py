@@ -24,8 +24,8 @@ It asks all ranks whether a gradient has overflowed. bfloat16 needs no scaler.
 ## Versions and sources
 
 Holds for FSDP1 of torch 2.2 and later, seen in a training of torch 2.3 and later; not for NO_SHARD, nor for
-`fully_shard` (FSDP2): there the ranks share what GradScaler finds in DTensors. Measured with torch 2.13 CPU, two ranks: after an
-overflow in the last parameter the factor is 32768 on one rank and 65536 on the other. Source:
+`fully_shard` (FSDP2): there the ranks share what GradScaler finds in DTensors. Measured with torch 2.13 CPU, two ranks:
+after an overflow in the last parameter the factor is 32768 on one rank and 65536 on the other. Source:
 torch.distributed.fsdp.sharded_grad_scaler.
 """
 
