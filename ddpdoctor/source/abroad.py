@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.heirs import passes_on
-from ddpdoctor.source.joining import JOINS, asked, called, makes_group, run_by
+from ddpdoctor.source.joining import JOINS, asked, called, factories, makes_group, meanings, run_by
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.reach.bound import OPTIONS
 from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
@@ -215,14 +215,24 @@ def _of_method(  # noqa: PLR0913 - what is asked of the heirs as well
     for other in sorted(takers(project, path, owner.name)):
         tree = tree_of(project, other) if trains(project, other) == of_trainings else None
         for call in tree.of(ast.Call) if tree is not None else ():
-            name = (resolve(tree, call.func) or "") if tree is not None else ""
-            if tree is None or not name.endswith(owner.name) or (there := definition(project, other, name)) is None:
+            names = (
+                [each for each in meanings(tree, call.func) if each.endswith(owner.name)] if tree is not None else []
+            )
+            if tree is None or not any(_is_defined_as(project, other, each, owner) for each in names):
                 continue
-            if there[1] is owner:
-                found += [(tree, each) for each in ([call] if method == "__init__" else asked(tree, call, method))]
+            found += [(tree, each) for each in ([call] if method == "__init__" else asked(tree, call, method))]
+    home = tree_of(project, path) if method != "__init__" else None
+    for each in factories(home, owner) if home is not None else ():
+        made = _called_by(project, path, each, of_trainings=of_trainings)
+        found += [(tree, call) for tree, one in made for call in asked(tree, one, method)]
     for other, heir in _heirs(project, path, owner, method) if levels else ():
         found += _of_method(project, other, heir, method, levels - 1, of_trainings=of_trainings)
     return found
+
+
+def _is_defined_as(project: Project, path: str, name: str, owner: ast.ClassDef) -> bool:
+    there = definition(project, path, name)
+    return there is not None and there[1] is owner
 
 
 def _heirs(project: Project, path: str, owner: ast.ClassDef, method: str) -> Iterator[tuple[str, ast.ClassDef]]:

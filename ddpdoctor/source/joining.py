@@ -6,7 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, values
+from ddpdoctor.source.reach.bound import definition, returned, values
+from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.text.names import resolve
 
@@ -46,6 +47,39 @@ def makes_group(tree: Tree, function: ast.AST, levels: int = LEVELS) -> bool:
 def called(tree: Tree, call: ast.Call) -> ast.expr:
     """Return what a call calls: of one that starts ranks, the function that they run."""
     return call.args[0] if call.args and resolve(tree, call.func) in SPAWN else call.func
+
+
+def meanings(tree: Tree, node: ast.expr) -> list[str]:
+    """Return the full names of what an expression can name: several where imports under other tests bind it.
+
+    Imports under a test that can depend on the rank are left out.
+    """
+    if (name := resolve(tree, node)) is not None:
+        return [name]
+    bindings = tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    if not all(each.path for each in bindings):
+        return []
+    plain = [each for each in bindings if not any(guard.is_rankish(tree) for guard in guards(tree, each.node))]
+    return sorted({each.path for each in plain})
+
+
+def factories(tree: Tree, owner: ast.ClassDef) -> list[ast.FunctionDef]:
+    """Return the functions of a file that return a new object of a class of it, and nothing else."""
+    made = [each for each in tree.of(ast.Return) if isinstance(each.value, ast.Call)]
+    found = {tree.function(each) for each in made if _makes(tree, each.value, owner)}
+    return [
+        each
+        for each in found
+        if isinstance(each, ast.FunctionDef)
+        and tree.class_of(each) is None
+        and all(_makes(tree, answer, owner) for answer in returned(tree, each))
+    ]
+
+
+def _makes(tree: Tree, node: ast.expr | None, owner: ast.ClassDef) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    return [each.node for each in tree.lookup(node.func.id, node)] == [owner]
 
 
 def asked(tree: Tree, made: ast.Call, method: str) -> list[ast.Call]:
