@@ -19,7 +19,7 @@ def test_labels_name_rules_of_lint_and_no_place_twice() -> None:
     parts = (
         "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
         " fifteenth sixteenth seventeenth eighteenth nineteenth twentieth twenty-first"
-        " twenty-second twenty-third twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth"
+        " twenty-second twenty-third twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth"
     )
     assert {each.part for each in known} <= {*parts.split(), "frameworks", "frameworks again"}
     assert all(each.line > 0 and "/" in each.repository for each in known)

@@ -49,7 +49,14 @@ from ddpdoctor.check import (
 
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
 from ._files_written import is_caught, is_named, written
-from ._shared_path import depends_on_rank, diff_guarded, is_made_by_another, is_reached
+from ._shared_path import (
+    depends_on_rank,
+    diff_guarded,
+    is_made_by_another,
+    is_of_several_processes,
+    is_reached,
+    on_one_rank,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -199,18 +206,28 @@ STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod", "transfo
 @lint
 def files_in_source(script: Script) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
-    if script.frameworks:
+    by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script)
+    if script.frameworks and not by_accelerate:
         return
     for call, path in written(script):
-        if is_named(script, path) and is_reached(script, call, joins=script.joins):
+        if is_named(script, path) and is_reached(script, call, joins=script.joins or by_accelerate):
             code = script.code(path)
             yield Finding(
-                f"every rank writes {code}: what is left is of the last one, or of several",
-                (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+                f"every {'process' if by_accelerate else 'rank'} writes {code}: what is left is of the last one, or of "
+                "several",
+                (script.seen(call, on_one_rank(script)),),
                 Fix("let rank 0 write it", diff=diff_guarded(script, call)),
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _trains_by_accelerate(script: Script) -> bool:
+    """Whether the file's own loop trains several processes of Accelerate."""
+    return is_of_several_processes(script) and any(
+        isinstance(each.func, ast.Attribute) and each.func.attr == "backward" and bool(each.args)
+        for each in script.nodes(ast.Call)
+    )
 
 
 def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:

@@ -16,7 +16,8 @@ note. To look at them by hand:
 
 In a source (`ddpdoctor lint`): `os.environ` is given such a name; in a file that starts trainings, it is exported or
 handed to a container under such a name, or under another word for it (MASTER_ADDRESS), and neither that file nor a
-Python file reads it.
+Python file reads it. A name that people expect and that neither torch nor NCCL has (NCCL_TIMEOUT) is a note: a library
+beside them can read it.
 
 ## How to mend it
 
@@ -103,3 +104,33 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
             ),
             launch.place(setting.line, setting.begin),
         )
+
+
+IMAGINED = {
+    "NCCL_TIMEOUT": 'the time limit of collectives is given to init_process_group("nccl", timeout=timedelta(hours=1))',
+    "TORCH_NCCL_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=timedelta(hours=1))",
+    "GLOO_TIMEOUT": 'the time limit of collectives is given to init_process_group("gloo", timeout=timedelta(hours=1))',
+    "TORCH_DISTRIBUTED_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=...)",
+}
+"""Names that neither torch nor NCCL reads, and that people expect; where what they mean is set instead."""
+
+
+@lint
+def that_is_none(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for a name that sounds as if torch or NCCL read it, where no file is seen to do so."""
+    for setting in launch.settings:
+        instead = IMAGINED.get(setting.name)
+        if instead is not None and not launch.reads(setting.name) and not project.mentions(setting.name):
+            yield Finding(
+                f"neither torch nor NCCL reads {setting.name}: {instead}",
+                (launch.seen(setting.line, "set where the group is made"),),
+                Fix(
+                    "set it where the group is made",
+                    diff='+dist.init_process_group("nccl", timeout=datetime.timedelta(hours=1))\n'
+                    "or, with transformers:\n+TrainingArguments(..., ddp_timeout=3600)\n"
+                    "or, with Accelerate:\n"
+                    "+Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=datetime.timedelta(hours=1))])",
+                ),
+                launch.place(setting.line, setting.begin),
+                severity=Severity.NOTE,
+            )

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import INIT
+
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Script, Tree
 
 DESTROY = "torch.distributed.destroy_process_group"
-LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
+LEAVES = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await)
 LEVELS = 2  # functions between the line and torch's call
 IDLE = re.compile(
     r"(?:print|len|str|int|float|round|format|sum|max|min|time|gc|os|sys|wandb|plt|json|logging|logger|log|torch\.cuda)\b"
@@ -22,16 +24,16 @@ IDLE = re.compile(
 
 def second_calls(script: Script) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Yield each call that finds no group, since another one has come before it in any case; that one first."""
-    if not script.calls(DESTROY):
+    if "destroy_process_group" not in script.text and not script.calls(INIT):
         return
     for block in (script.module.body, *(each.body for each in script.nodes(ast.FunctionDef))):
         last: ast.Call | None = None
         for statement in _in_order(block):
-            call = _destroying(script, statement)
+            call = _destroying(script, script.tree, statement)
             if call is None:
                 last = last if _is_idle(statement) else None
                 continue
-            if last is not None and _is_bare(script, call):
+            if last is not None and _is_bare(script, script.tree, call):
                 yield last, call
             last = call
 
@@ -48,24 +50,28 @@ def _in_order(block: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield each
 
 
-def _destroying(script: Script, statement: ast.stmt, levels: int = LEVELS) -> ast.Call | None:
+def _destroying(script: Script, tree: Tree, statement: ast.stmt, levels: int = LEVELS) -> ast.Call | None:
     """Return the call of a statement behind which there is no default group in any case."""
     match statement:
-        case ast.Expr(value=ast.Call() as call) if script.resolve(call.func) == DESTROY:
+        case ast.Expr(value=ast.Call() as call) if script.names_in(tree, call.func) == DESTROY:
             return None if call.args or call.keywords else call
         case ast.Expr(value=ast.Call() as call) if levels:
-            function = script.called(call)
-            if isinstance(function, ast.FunctionDef) and _ends_without(script, function, levels - 1):
+            there, function = script.defined_in(tree, call.func) or (tree, None)
+            if isinstance(function, ast.FunctionDef) and _ends_without(script, there, function, levels - 1):
                 return call
     return None
 
 
-def _ends_without(script: Script, function: ast.FunctionDef, levels: int) -> bool:
+def _ends_without(script: Script, tree: Tree, function: ast.FunctionDef, levels: int) -> bool:
     """Whether each call of a function ends without a group: it cannot return before it destroys it."""
     is_done = False
     for each in _in_order(function.body):
-        if _destroying(script, each, levels) is not None:
+        if _destroying(script, tree, each, levels) is not None:
             is_done = True
+        elif (
+            is_done and isinstance(each, ast.Return) and not any(isinstance(node, ast.Call) for node in ast.walk(each))
+        ):
+            break
         elif is_done and not _is_idle(each):
             is_done = False
         elif not is_done and any(isinstance(node, LEAVES) for node in script.inside(each)):
@@ -73,15 +79,15 @@ def _ends_without(script: Script, function: ast.FunctionDef, levels: int) -> boo
     return is_done and not function.decorator_list
 
 
-def _is_bare(script: Script, call: ast.Call, levels: int = LEVELS) -> bool:
+def _is_bare(script: Script, tree: Tree, call: ast.Call, levels: int = LEVELS) -> bool:
     """Whether a call that destroys the group makes none before."""
-    if script.resolve(call.func) == DESTROY:
+    if script.names_in(tree, call.func) == DESTROY:
         return True
-    function = script.called(call)
+    there, function = script.defined_in(tree, call.func) or (tree, None)
     for each in _in_order(function.body) if isinstance(function, ast.FunctionDef) and levels else ():
-        inner = _destroying(script, each, levels)
+        inner = _destroying(script, there, each, levels)
         if inner is not None:
-            return _is_bare(script, inner, levels - 1)
+            return _is_bare(script, there, inner, levels - 1)
         if not _is_idle(each):
             return False
     return False

@@ -22,8 +22,11 @@ OF_LIGHTNING = set("save_checkpoint validate test predict".split())
 OF_A_MODULE = {"all_gather"}
 OF_FABRIC = set("all_gather all_reduce broadcast barrier save load".split())
 FABRICS = ("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric")
-TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer")
+OF_TRL = ("SFTTrainer", "DPOTrainer", "RewardTrainer", "KTOTrainer", "ORPOTrainer", "CPOTrainer", "GRPOTrainer")
+TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer", *(f"trl.{each}" for each in OF_TRL))
 OF_TRAINER = {"evaluate", "predict"}
+SHARDED = re.compile(r"state_dict_type|SHARDED_STATE|fsdp_version|[Ff]ull_?[Ss]tate_?[Dd]ict")
+"""What can have the Trainer save shards, of which each rank writes its own."""
 LIGHTNINGS = {"lightning", "pytorch_lightning"}
 A_TRAINER = re.compile(r"(?:self\.)?trainer")
 ZERO = re.compile(r"^(?P<other>not )?(?P<owner>\w+(?:\.\w+)*)\.is_(?:local_)?main_process$")
@@ -36,7 +39,7 @@ ASKED = (
     | OF_FABRIC
     | OF_TRAINER
     | set(
-        "log save_checkpoint load_checkpoint save_16bit_model attach state_dict report run"
+        "log save_model save_checkpoint load_checkpoint save_16bit_model attach state_dict report run"
         " broadcast_from_rank_zero".split()
     )
 )
@@ -120,7 +123,16 @@ def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> st
         or (A_TRAINER.fullmatch(owner) and _is_in_a_class(script, call, {"transformers"}))
     ):
         return "for all ranks of Trainer, each of which computes its part"
+    if name == "save_model" and script.is_a(function.value, *TRAINERS) and _is_sharded(script):
+        return "for all ranks of Trainer, whose shards it gathers before one of them writes"
     return ""
+
+
+def _is_sharded(script: Script) -> bool:
+    """Whether the arguments of the transformers Trainer ask for FSDP, which gathers the whole model to save it."""
+    words = [keyword(each, "fsdp") for each in script.nodes(ast.Call)]
+    asked = [each for each in words if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return any("shard" in str(each.value) for each in asked) and SHARDED.search(script.text) is None
 
 
 def _is_in_a_class(script: Script, call: ast.Call, libraries: Collection[str]) -> bool:
