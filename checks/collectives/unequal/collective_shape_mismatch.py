@@ -118,7 +118,7 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-PROCESS = r"- Process (?P<rank>\d+): (?P<shape>\[[^\]\n]*\])"
+PROCESS = r"- Process (?P<rank>\d+): (?P<shape>\[[^\n]{0,300}\])"
 
 
 @log_pattern(

@@ -37,7 +37,7 @@ AILMENT = Ailment("DDP451", Severity.ERROR)
 
 
 @log_pattern(
-    r"Lightning can't create new processes if CUDA is already initialized"
+    r"Lightning can['\u2019]t create new processes if CUDA is already initialized"
     r"|has been initialized before the `notebook_launcher` could create a forked subprocess"
     r"|To launch a multi-GPU training from your notebook, you need to avoid running any instruction using"
     r"|Do not use the XLA device before calling xmp\.spawn"

@@ -6,7 +6,8 @@ Accelerate and DeepSpeed have a backward of their own. `accelerator.backward(los
 it by the steps of accumulation and hands it to DeepSpeed; `engine.backward(loss)` does all of ZeRO's work.
 `loss.backward()` leaves that out: with float16 gradients underflow to zero, with accumulation they are k times too
 large. DeepSpeed 0.19 takes plain backward under ZeRO, unscaled and undivided, and raises without ZeRO; with bfloat16 or
-float32 and no accumulation nothing is lost there.
+float32 and no accumulation nothing is lost there. Older versions fail in the hook of the first gradient, which uses
+what `engine.backward` sets up: "'DeepSpeedZeroOptimizer' object has no attribute 'ipg_index'".
 
 Lightning's manual optimization needs `self.manual_backward(loss)`: without it DDP averages no gradient.
 
@@ -29,7 +30,8 @@ Trainer has a `training_step` of its own that divides the loss by nothing.
 
 Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API", and
 deepspeed/runtime/engine.py, `_backward_prologue`. Holds for torch 2.2 to 2.13 with accelerate 0.20 to 1.15 and
-Lightning 2; seen with accelerate 1.15, Lightning 2.6, and DeepSpeed 0.19, where ZeRO-1 in float32 learns alike.
+Lightning 2; seen with accelerate 1.15, Lightning 2.6, and DeepSpeed 0.19, where ZeRO-1 in float32 learns alike. The
+hook's error: deepspeedai/DeepSpeed#6995.
 """
 
 from __future__ import annotations
@@ -47,9 +49,11 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Record,
     Severity,
     keyword,
     lint,
+    log_pattern,
     place,
     watch,
 )
@@ -88,6 +92,19 @@ def _divides(file: str) -> bool:
     except OSError:
         return True
     return re.search(r"loss\w*\)?\s*(?:/|\*|\.div)|/=?\s*[\w.]*(?:accum|steps|num_micro)", text) is not None
+
+
+@log_pattern(r"'DeepSpeedZeroOptimizer' object has no attribute 'ipg_\w+'")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The hook of a gradient finds nothing of what the engine's backward sets up."""
+    yield Finding(
+        "a gradient reaches ZeRO's hooks, and engine.backward() has not begun: the backward was called past the engine",
+        (record.proof(match, "engine.backward(loss), which sets up the buckets of gradients"),),
+        Fix(
+            "let the engine call it", diff="-loss.backward()\n+engine.backward(loss)\n-optimizer.step()\n+engine.step()"
+        ),
+        record.place,
+    )
 
 
 @lint

@@ -1,4 +1,4 @@
-"""DeepSpeed is asked for ZeRO 1 or 2, and is given no optimizer.
+"""DeepSpeed is given no optimizer, and its engine is to train, or to share the optimizer out.
 
 ## What happens
 
@@ -7,6 +7,9 @@ nothing to share, and `deepspeed.initialize` refuses: "zero stage 2 requires an 
 for evaluation or as a frozen reference model (the teacher, the reference of DPO and PPO), and was given the
 configuration of the training. Or an optimizer was meant: neither `optimizer=` nor a section `optimizer` of the
 configuration says which.
+
+Under stage 3 such an engine is made, for evaluation. Its `backward` and `step` then fail: "'DeepSpeedZeRoOffload'
+object has no attribute 'backward'", or "must provide optimizer during init in order to use backward".
 
 ## How to be sure
 
@@ -21,7 +24,7 @@ A model that is not trained takes stage 3, which shares the weights, or stage 0.
 ## Versions and sources
 
 Holds for DeepSpeed 0.5 to 0.19 with torch 2.2 to 2.13. Sources: deepspeed/runtime/engine.py,
-`_configure_zero_optimizer`; hiyouga/LlamaFactory#971.
+`_configure_zero_optimizer`, `backward` and `step`; hiyouga/LlamaFactory#971, OpenMOSS/MOSS#273.
 """
 
 from __future__ import annotations
@@ -54,4 +57,25 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "grep -rn 'deepspeed.initialize\\|\"optimizer\"' --include=*.py --include=*.json .",
         ),
+    )
+
+
+@log_pattern(
+    r"'DeepSpeedZeRoOffload' object has no attribute '(?P<missing>\w+)'"
+    r"|must provide optimizer during init in order to use (?P<use>\w+)"
+)
+def in_training(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """An engine of stage 3 is made without an optimizer, and does not train."""
+    yield Finding(
+        f"the engine was made without an optimizer, and its {match['missing'] or match['use']} is called: it only "
+        "evaluates",
+        (record.proof(match, "an optimizer, given to deepspeed.initialize or to accelerator.prepare"),),
+        Fix(
+            "give the engine its optimizer, in the call or in the configuration",
+            diff="-engine, *_ = deepspeed.initialize(model=model, config=config)\n"
+            "+engine, *_ = deepspeed.initialize(\n"
+            "+    model=model, model_parameters=model.parameters(),\n"
+            "+    config={**config, 'optimizer': {'type': 'AdamW', 'params': {'lr': 1e-5}}},\n+)",
+        ),
+        record.place,
     )

@@ -59,7 +59,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
         backwards=exchanges.backwards,
         nested=exchanges.nested,
         clock=account.clock,
-        bare=sum(each.requires_grad and each.grad is None for each in seen.parts),
+        bare=sum(each.requires_grad and each.grad is None and each.numel() > 0 for each in seen.parts),
         cleared=account.cleared,
         clips=tuple(account.clips),
         used=tuple(each.told([next(rest) for _ in each.folds]) for each in account.used),
