@@ -181,6 +181,20 @@ def test_a_margin_that_only_one_line_has_is_kept() -> None:
     assert answer.unknown.record.text.startswith("loading 3 of 9 Traceback")
 
 
+def test_a_margin_is_learnt_where_the_beginning_of_the_traceback_was_cut_off() -> None:
+    """A frame and its line of code prove it, as people quote the end of a log; where steps go on, it was handled."""
+    cut = [*FRAMES.splitlines()[-2:], "KeyError: 'labels'"]
+    behind = "".join(f"2025-02-03 10:00:01,123 - Tuner - INFO - [rank3]: {line}\n" for line in cut)
+
+    answer = answered(behind)
+    assert first_word(answer) == "unknown KeyError"
+    assert answer.unknown
+    assert answer.unknown.record.rank == 3
+    assert answer.unknown.frames
+    warned = behind.replace("INFO", "WARNING")
+    assert first_word(answered(warned)) == "nothing"
+
+
 def test_a_traceback_that_warnings_carry_tells_of_no_failure() -> None:
     """It was handled: whoever logs each of its lines as a warning goes on."""
     log = prefixed("2025-02-03 10:00:01,123 - data - WARNING - ")("KeyError: 'labels'\n").replace(AFTER, "")

@@ -1,7 +1,8 @@
 """How the lines of one source are laid out, as far as it is learnt from its tracebacks.
 
 Collectors, pagers and people put things around what a program printed: a name before each line, JSON around it, a line
-break where the terminal ended. Two lines of a traceback in a row prove such a margin, whatever it is made of.
+break where the terminal ended. Two lines of a traceback in a row prove such a margin, whatever it is made of: its
+header and a frame, or, where the header is lost, a frame and its line of code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ddpdoctor.logs.read.lines import Line, decoded, parsed
 
 HEADER = "Traceback (most recent call last)"
 FRAME_BYTES = b' File "'
+FRAME_BEGINS = '  File "'
 FRAME = re.compile(r'  File "[^"]+", line \d')
+CODE = re.compile(r" {4}\S")
 CUT_FRAME = re.compile(r'\s*(?:\[rank\d+\]:\s*)?File "[^"]*(?:"(?:, ?(?:l(?:i(?:n(?:e(?: \d*)?)?)?)?)?)?)?$')
 WHOLE_FRAME = re.compile(r'File "[^"]+", line \d+, in \S')
 AHEAD = 1 << 13  # bytes in which the second line of a traceback is looked for
@@ -102,26 +105,26 @@ class Layout:
         for margin in self._margins:
             if match := margin.match(line.text):
                 return _freed(line, match[0])
-        at = line.text.find(HEADER)
+        at, following = line.text.find(HEADER), FRAME
+        if at < 0 and (at := line.text.find(FRAME_BEGINS)) > 0:
+            at, following = (at, CODE) if FRAME.match(line.text, at) else (-1, CODE)
         if 0 < at < LONGEST and len(self._margins) < MARGINS:
             before = line.text[:at]
             margin = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before.rstrip())) + r"(?: |$)")
             is_margin = before.strip() not in {"", "|"}  # a group's own frame, see tracebacks
-            if is_margin and not WARNED.search(before) and self._is_repeated(margin, block, behind):
+            if is_margin and not WARNED.search(before) and _is_repeated(margin, following, block, behind):
                 self._margins.append(margin)
                 return _freed(line, before)
         return line
 
-    @staticmethod
-    def _is_repeated(margin: re.Pattern[str], block: bytes, behind: int) -> bool:
-        """Whether one of the next lines is a frame behind the same margin."""
-        for raw in block[behind : behind + AHEAD].split(b"\n", NEAR)[:NEAR]:
-            if FRAME_BYTES not in raw:
-                continue
-            text = parsed(decoded(raw), 0).text
-            if (match := margin.match(text)) and FRAME.match(text, match.end()):
-                return True
-        return False
+
+def _is_repeated(margin: re.Pattern[str], following: re.Pattern[str], block: bytes, behind: int) -> bool:
+    """Whether a frame stands behind the same margin in one of the next lines, or its code in the very next one."""
+    for raw in block[behind : behind + AHEAD].split(b"\n", NEAR)[: 1 if following is CODE else NEAR]:
+        text = parsed(decoded(raw), 0).text
+        if (match := margin.match(text)) and following.match(text, match.end()):
+            return True
+    return False
 
 
 def _freed(line: Line, margin: str) -> Line:
