@@ -31,7 +31,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP585", Severity.ERROR)
 
-GATHERS = r"scatter_gather\.py|data_parallel\.py|parallel[/\\]_functions\.py"
+GATHERS = r"scatter_gather\.py|data_parallel\.py|parallel[/\\]_functions\.py|cuda[/\\]comm\.py"
 
 
 @log_pattern(
