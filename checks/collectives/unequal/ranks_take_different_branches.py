@@ -6,8 +6,9 @@ In a model with parts that only some batches use (a vision tower and a text-only
 rank whose batch skips a part reduces other buckets than the rest. The collectives have the same number and operation,
 and very different sizes: ALLREDUCE of 195812480 elements on one rank, 51123456 on another. Without
 TORCH_DISTRIBUTED_DEBUG=DETAIL it is a hang in backward. DeepSpeed's ZeRO-3 compares the order of modules itself:
-"disagreement between rank0 and rank7". With FSDP and ZeRO-3 each module's forward gathers its weights from all ranks:
-a rank that leaves one out is in another collective than the rest.
+"disagreement between rank0 and rank7", "Detected a disagreement on list length between rank0 and rank7". With FSDP and
+ZeRO-3 each module's forward gathers its weights from all ranks: a rank that leaves one out is in another collective
+than the rest.
 
 ## How to be sure
 
@@ -23,8 +24,9 @@ is told to, before `deepspeed.initialize`: `deepspeed.utils.set_z3_leaf_modules(
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch's DistributedDataParallel documentation,
-"find_unused_parameters".
+Holds for torch 2.2 to 2.13. Sources: torch's ProcessGroupWrapper.cpp; torch's DistributedDataParallel documentation,
+"find_unused_parameters"; DeepSpeed 0.9 to 0.19, deepspeed/runtime/zero/utils.py, `assert_ints_same_as_other_ranks`;
+deepspeedai/DeepSpeed#5799, PKU-YuanGroup/Chat-UniVi#6.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
@@ -55,6 +58,15 @@ from ..hangs.calls._branches import Branch, in_branch
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP713", Severity.ERROR)
+OTHERWISE = (
+    "a batch of one rank takes another branch of the model (a sample without an image, experts, an early exit)",
+    "the ranks built different models: a part under a condition of the rank, another configuration or version",
+    "the ranks do different numbers of forwards in a step: one accumulates, evaluates or generates longer",
+)
+LOOK = (
+    "grep -rnE 'if .*(is None|is not None|rank|training)' --include='*model*.py' .; "
+    "ddpdoctor run -- deepspeed train.py   # names the branch"
+)
 
 
 @on_mismatch(Mismatch.BRANCH)
@@ -71,14 +83,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"RuntimeError: disagreement between rank0 and rank(?P<rank>\d+): rank0: \[(?P<zero>[^\]\n]*)")
+@log_pattern(
+    r"RuntimeError: (?:Detected a )?disagreement (?:on list (?:length|contents) )?between rank0 and rank(?P<rank>\d+):"
+)
 def of_deepspeed(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read ZeRO-3's comparison of the modules that were used, where it is one of modules."""
-    if "record_parameters" not in record.text and "record_module" not in record.text:
-        return
+    """Read ZeRO-3's comparison of the modules or parameters that were used; what made them differ it shows seldom."""
+    recorded = "record_parameters" in record.text or "record_module" in record.text
     yield Finding(
-        f"rank {match['rank']} used other modules of the model than rank 0, or in another order: ZeRO-3 gathers "
-        "parameters in one order on all ranks",
+        f"rank {match['rank']} used other modules or parameters of the model than rank 0, or in another order: ZeRO-3 "
+        "gathers and reduces them in one order on all ranks",
         (record.proof(match, "the same modules in the same order on all ranks"),),
         Fix(
             "let every batch go through every part of the model",
@@ -86,6 +99,7 @@ def of_deepspeed(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             " features = model.vision(images)",
         ),
         record.place,
+        ambiguity=None if recorded else Ambiguity(OTHERWISE, LOOK),
     )
 
 
