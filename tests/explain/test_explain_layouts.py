@@ -182,7 +182,7 @@ def test_a_margin_that_only_one_line_has_is_kept() -> None:
 
 
 def test_a_margin_is_learnt_where_the_beginning_of_the_traceback_was_cut_off() -> None:
-    """A frame and its line of code prove it, as people quote the end of a log; where steps go on, it was handled."""
+    """A frame and its line of code prove it, as people quote the end of a log; a warning was handled."""
     cut = [*FRAMES.splitlines()[-2:], "KeyError: 'labels'"]
     behind = "".join(f"2025-02-03 10:00:01,123 - Tuner - INFO - [rank3]: {line}\n" for line in cut)
 

@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Log,
+    Place,
     Record,
     Severity,
     Sharded,
@@ -55,8 +56,11 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._logs import beside
+
 AILMENT = Ailment("DDP1511", Severity.ERROR)
 SAID = "optimizer got an empty parameter list"
+RIGHT = "the parameters that are to be trained"
 STAGE = r"\bPipelineEngine\("
 FLAT = r"FullyShardedDataParallel|[/\\]distributed[/\\]fsdp[/\\]|\bFSDP\b"
 BY_NAME = Fix(
@@ -86,26 +90,21 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
     shards = training.of(Sharded, pid=event.pid, api="FullyShardedDataParallel")
     wrapped = training.of(Wrapped, pid=event.pid)
     by = shards or wrapped
-    proof = Evidence(f"{by[-1].kind} was wrapped before", "", str(by[-1].site)) if by else None
-    yield Finding(
-        "the optimizer is given no parameters",
+    yield _finding(
         (
-            Evidence(event.said, "the parameters that are to be trained", f"rank {event.rank}"),
-            *((proof,) if proof else ()),
+            Evidence(event.said, RIGHT, f"rank {event.rank}"),
+            *((Evidence(f"{by[-1].kind} was wrapped before", "", str(by[-1].site)),) if by else ()),
         ),
-        ORIGINAL if shards else BY_NAME,
         place(event.site, rank=event.rank),
-        ambiguity=Ambiguity(
-            (*((FLATTENED,) if shards else (PREFIXED,) if wrapped else ()), FROZEN, USED_UP),
-            NAMES,
-        ),
+        ORIGINAL if shards else BY_NAME,
+        (FLATTENED,) if shards else (PREFIXED,) if wrapped else (),
     )
 
 
 @log_pattern(rf"ValueError: {SAID}", context=(FLAT,), plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Tell a stage of a pipeline from parameters that a wrapper renamed; else leave the causes open."""
-    proof = record.proof(match, "the parameters that are to be trained")
+    proof = record.proof(match, RIGHT)
     if stage := re.search(STAGE, record.text):
         yield Finding(
             "a stage of the pipeline has no parameter that is trained, and DeepSpeed makes an optimizer for each stage",
@@ -117,12 +116,16 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             record.place,
         )
         return
-    flat = re.search(FLAT, record.text)
-    shown = (record, flat) if flat else log.first(FLAT)
-    yield Finding(
+    flat = beside(record, log, FLAT)
+    yield _finding((proof, *flat), record.place, ORIGINAL if flat else BY_NAME, (FLATTENED,) if flat else (PREFIXED,))
+
+
+def _finding(proof: tuple[Evidence, ...], where: Place, fix: Fix, causes: tuple[str, ...]) -> Finding:
+    """Leave open what found no parameters: the causes that a wrapper has, and those of any training."""
+    return Finding(
         "the optimizer is given no parameters",
-        (proof, *((shown[0].proof(shown[1]),) if shown else ())),
-        ORIGINAL if shown else BY_NAME,
-        record.place,
-        ambiguity=Ambiguity((FLATTENED if shown else PREFIXED, FROZEN, USED_UP), NAMES),
+        proof,
+        fix,
+        where,
+        ambiguity=Ambiguity((*causes, FROZEN, USED_UP), NAMES),
     )

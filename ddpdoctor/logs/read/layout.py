@@ -105,9 +105,7 @@ class Layout:
         for margin in self._margins:
             if match := margin.match(line.text):
                 return _freed(line, match[0])
-        at, following = line.text.find(HEADER), FRAME
-        if at < 0 and (at := line.text.find(FRAME_BEGINS)) > 0:
-            at, following = (at, CODE) if FRAME.match(line.text, at) else (-1, CODE)
+        at, following = _begins(line.text)
         if 0 < at < LONGEST and len(self._margins) < MARGINS:
             before = line.text[:at]
             margin = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before.rstrip())) + r"(?: |$)")
@@ -118,9 +116,18 @@ class Layout:
         return line
 
 
+def _begins(text: str) -> tuple[int, re.Pattern[str]]:
+    """Return where a traceback, or what is left of one, begins in a line (-1 for nowhere), and what must follow it."""
+    if (at := text.find(HEADER)) >= 0:
+        return at, FRAME
+    at = text.find(FRAME_BEGINS)
+    return at if at > 0 and FRAME.match(text, at) else -1, CODE
+
+
 def _is_repeated(margin: re.Pattern[str], following: re.Pattern[str], block: bytes, behind: int) -> bool:
     """Whether a frame stands behind the same margin in one of the next lines, or its code in the very next one."""
-    for raw in block[behind : behind + AHEAD].split(b"\n", NEAR)[: 1 if following is CODE else NEAR]:
+    ahead = block[behind : behind + AHEAD].split(b"\n", NEAR)[:NEAR]
+    for raw in ahead[:1] if following is CODE else (each for each in ahead if FRAME_BYTES in each):
         text = parsed(decoded(raw), 0).text
         if (match := margin.match(text)) and following.match(text, match.end()):
             return True

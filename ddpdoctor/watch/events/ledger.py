@@ -57,9 +57,9 @@ class StepFingerprinted(Event):
     how many parameters, and the norm of all together. ``nested`` counts the backwards
     of the process so far that began within another, ``backwards`` the others, ``clock`` the collectives of
     the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
-    with elements on this rank that require a gradient and have none.
-    ``cleared`` says how often gradients were cleared since the step before after
-    a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
+    with elements on this rank that require a gradient and have none. ``cleared`` says how often gradients were cleared
+    since the step before after a backward had added to them.
+    ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` and
     ``held_generators`` what was held right before the step's batch was drawn. ``loss`` is the sum of the losses that
