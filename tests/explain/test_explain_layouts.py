@@ -195,6 +195,17 @@ def test_a_margin_is_learnt_where_the_beginning_of_the_traceback_was_cut_off() -
     assert first_word(answered(warned)) == "nothing"
 
 
+def test_what_is_pasted_with_an_indent_is_read_where_its_traceback_was_cut_off() -> None:
+    """Where all lines are indented alike it is the paste's; where others are not, it is the traceback's own."""
+    cut = "".join(f"    {line}\n" for line in [*FRAMES.splitlines()[-2:], "KeyError: 'labels'"])
+
+    answer = answered(cut)
+    assert first_word(answer) == "unknown KeyError"
+    assert answer.unknown
+    assert answer.unknown.frames
+    assert first_word(answered("epoch 1\n" + cut)) == "nothing"
+
+
 def test_a_traceback_that_warnings_carry_tells_of_no_failure() -> None:
     """It was handled: whoever logs each of its lines as a warning goes on."""
     log = prefixed("2025-02-03 10:00:01,123 - data - WARNING - ")("KeyError: 'labels'\n").replace(AFTER, "")

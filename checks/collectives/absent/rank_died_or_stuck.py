@@ -148,6 +148,17 @@ def by_a_key_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator
     yield gone_or_stuck([], said, (record.proof(match, expected),))
 
 
+@log_pattern(r"wait timeout after \d+ms, keys: /(?P<what>broadcast_from|send_to)/(?P<who>\d+)/\d+", waits=True)
+def by_a_process_of_vllm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A group of vLLM's own (StatelessProcessGroup) hands objects on through the store, a barrier too."""
+    told = [int(match["who"])] if match["what"] == "broadcast_from" else []
+    yield gone_or_stuck(
+        told,
+        "it left no object in the store of vLLM's own group (StatelessProcessGroup), for which this process waits",
+        (record.proof(match, "each process of the group comes to its broadcast or barrier"),),
+    )
+
+
 @log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""

@@ -17,6 +17,8 @@ BY_HANDLE = "Work.wait of "
 MESSAGES = POINT_TO_POINT | {BATCH, *(f"{BY_HANDLE}{each}" for each in (*POINT_TO_POINT, BATCH))}
 """What a rank waits in for a message, or for somebody to take one."""
 ROOT = re.compile(r", root (\d+)$")
+Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
+"""Two ranks, each with a call of its own."""
 
 
 PEER = re.compile(r" (?:to|from) (?P<peer>-?\d+)(?:, tag (?P<tag>\d+))?$")

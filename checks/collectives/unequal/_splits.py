@@ -9,7 +9,7 @@ from ddpdoctor.check import Evidence, Finding, Fix, Table, place
 from ..hangs._told import short
 
 if TYPE_CHECKING:
-    from ..hangs.calls._apart import Pair
+    from ..hangs._pairs import Pair
 
 ROWS = Fix(
     "exchange the numbers of rows first: what rank i sends to rank j is what rank j expects of rank i",

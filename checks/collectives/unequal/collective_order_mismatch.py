@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -49,7 +50,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table
-from ..hangs.calls._apart import Pair, mismatch
+from ..hangs.calls._apart import mismatch
 from ..hangs.calls._branches import in_branch
 from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
@@ -58,6 +59,9 @@ from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, on_mismatch, sides
+
+if TYPE_CHECKING:
+    from ..hangs._pairs import Pair
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
 LENGTHS = ("the list that it gives to broadcast_object_list has another length than the source's",)

@@ -79,3 +79,22 @@ def that_leaves_nothing(record: Record, match: re.Match[str]) -> Iterator[Findin
         record.place,
         ambiguity=None if DIVIDED.search(record.text) else Ambiguity(CAUSES, WHERE),
     )
+
+
+@log_pattern(
+    r"\n[ \t]*assert (?P<test>[^\n]{0,80}(?:batch|tokens)[^\n]{0,60} % [^\n]{0,60}"
+    r"(?:world_size|num_replicas|(?:num|n|len)_?\(?(?:\w+\.)?(?:gpus?|devices)|world_tokens|nprocs?)[^\n]{0,40} == 0\b"
+    r"[^\n]{0,120})(?:\n[ \t~^]+(?=\n))?\nAssertionError"
+)
+def by_an_assertion(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A script that looks itself, and says no number: its own line names what does not divide."""
+    test = match["test"].partition(" == 0")[0].strip()
+    yield Finding(
+        f"the batch does not divide by the ranks: {test} leaves a rest",
+        (record.proof(match, f"{test} == 0"),),
+        Fix(
+            "give a batch that is a multiple of what it is divided by, or start another number of ranks",
+            command="torchrun --nproc_per_node=RANKS train.py --batch-size $((SIZE_OF_ONE_RANK * RANKS))",
+        ),
+        record.place,
+    )

@@ -39,6 +39,9 @@ AILMENT = Ailment("DDP431", Severity.ERROR)
     r"|Invalid parallel dims: [^\n]{0,160}!= WORLD_SIZE\(?\d+\)?"
     r"|mpiSize == tp \* pp"
     r"|World size \d+ must be divisible by the product of all parallel degrees[^\n.]{0,60}"
+    r"|World size \(\d+\) must be divisible by (?:tp|expt_tp)\*[^\n]{1,60}"
+    r"|ParallelismConfig total_size \(\d+\) does not match num_processes \(\d+\)"
+    r"|expert_parallel_degree \(\d+\) must divide [^\n]{1,60}\(\d+\)"
     r"|AssertionError: (?P<bare>\d+ is not divisible by \d+)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -76,12 +79,12 @@ def of_a_mesh_without_this_rank(record: Record, match: re.Match[str]) -> Iterato
 
 
 @log_pattern(
-    r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention )?(?:heads|query_groups|key_value_heads|experts)"
+    r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention[ _])?(?:heads|query_groups|key_value_heads|experts)"
     r"|n_physical_experts"
     r"|[Ff]irst dimension of the tensor|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "
     r"?(?P<has>\d+)\)?| (?P<bare>\d+))?"
-    r" (?:must|should|needs to) be (?:evenly )?divisible by (?:the )?(?P<by>[\w -]{0,60}?(?:parallel\w*(?:[ "
-    r"-]size)?|\w*(?:size|degree)))"
+    r" (?:must|should|needs to) be (?:(?:evenly )?divisible by|a multiple(?: or divisor)? of) (?:the )?"
+    r"(?P<by>[\w -]{0,60}?(?:parallel\w*(?:[ -]size)?|\w*(?:size|degree)))"
     r"(?: ?[=(] ?(?P<parts>\d+))?"
 )
 def of_a_dimension(record: Record, match: re.Match[str]) -> Iterator[Finding]:

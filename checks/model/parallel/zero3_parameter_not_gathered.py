@@ -6,7 +6,7 @@ Under ZeRO stage 3 a parameter is an empty tensor of size [0] but while the forw
 runs. Code that reads it elsewhere, such as a penalty on weights, a loss by `F.linear(x, model.head.weight)`, an
 initialisation, or a comparison with another model, gets that tensor: "size mismatch, got input (4), mat (4x16), vec
 (0)", "The size of tensor a (0) must match the size of tensor b (64)", "index 0 is out of bounds for dimension 0 with
-size 0". Sums and means raise nothing, and are 0 or nan.
+size 0"; an embedding says "'weight' must be 2-D". Sums and means raise nothing, and are 0 or nan.
 
 ## How to be sure
 
@@ -47,6 +47,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._logs import beside
+
 AILMENT = Ailment("DDP1526", Severity.ERROR)
 EMPTY = (
     r"(?:RuntimeError|IndexError): (?:size mismatch, got input \(\d+\), mat \(\d+x\d+\), vec \(0\)"
@@ -57,6 +59,11 @@ EMPTY = (
 SAID = re.compile(EMPTY)
 THROUGH = re.compile(r"deepspeed[/\\]runtime[/\\]zero[/\\]")
 STAGE = r"ZeRO[- ]?(?:stage )?3\b|zero_?optimization_?stage[ .=:]+3\b|[\"']?stage[\"']?: 3\b"
+SHARDED = STAGE + r"|[/\\]distributed[/\\]fsdp[/\\]|\bFSDP\b|FullyShardedDataParallel"
+PAST_THE_ENGINE = (
+    "ZeRO 3 has partitioned it, and the model is called past the engine, or no engine was made of it: no launcher "
+    "started the script, or a model of its own (a reference, a teacher) was never prepared"
+)
 PARTITIONED = 3  # the stage that takes the parameters apart
 FIX = Fix(
     "gather it, on all ranks, where it is read; what is to have a gradient belongs into the module's forward",
@@ -129,4 +136,25 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         FIX,
         record.place,
+    )
+
+
+@log_pattern(r"RuntimeError: 'weight' must be 2-D", context=(SHARDED,), plain=True)
+def of_an_embedding(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """An embedding's weight that is no matrix: an empty vector under ZeRO 3, a flat one under FSDP."""
+    through = THROUGH.search(record.text)
+    shown = (record.proof(through),) if through else beside(record, log, SHARDED)
+    yield Finding(
+        "an embedding is read whose weight is no matrix"
+        + (": the model is shared out, and nobody has gathered it there" if shown else ""),
+        (record.proof(match, "a weight of shape [words, size]"), *shown),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                PAST_THE_ENGINE,
+                "FSDP has made it flat, and the module is called outside the forward of the wrapped model",
+            ),
+            "print(model.get_input_embeddings().weight.shape)   # above that line: [0] is ZeRO 3, [N] is FSDP",
+        ),
     )

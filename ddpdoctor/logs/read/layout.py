@@ -110,6 +110,8 @@ class Layout:
             before = line.text[:at]
             margin = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before.rstrip())) + r"(?: |$)")
             is_margin = before.strip() not in {"", "|"}  # a group's own frame, see tracebacks
+            if not before.strip():
+                margin, is_margin = re.compile(re.escape(before)), _is_indented(block, before)
             if is_margin and not WARNED.search(before) and _is_repeated(margin, following, block, behind):
                 self._margins.append(margin)
                 return _freed(line, before)
@@ -132,6 +134,12 @@ def _is_repeated(margin: re.Pattern[str], following: re.Pattern[str], block: byt
         if (match := margin.match(text)) and following.match(text, match.end()):
             return True
     return False
+
+
+def _is_indented(block: bytes, by: str) -> bool:
+    """Whether a short text is indented as a whole, as what people paste is."""
+    rows = block.split(b"\n") if len(block) <= AHEAD else []
+    return bool(rows) and all(not row.strip() or row.startswith(by.encode()) for row in rows)
 
 
 def _freed(line: Line, margin: str) -> Line:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
 from .._joins import joined_by_some, met_in_join
-from .._pairs import POINT_TO_POINT, overrun
+from .._pairs import POINT_TO_POINT, Pair, overrun
 from .._stops import stop_of_some_ranks
 from .._swallowed import swallowed
 from .._synced import synced_by_some
@@ -24,8 +24,6 @@ from ._once_more import OnceMore, once_more
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
-
-Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
 
 
 class GoneOn(NamedTuple):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.check import Communication, Exit, Position, Progress, Site, Tree
 
-    from ._apart import Pair
+    from .._pairs import Pair
 
 Loop = ast.For | ast.While
 STAYS = (ast.If, ast.ExceptHandler, ast.match_case, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
