@@ -42,7 +42,7 @@ def blame(option: str, target: Target, outcomes: tuple[Outcome, ...]) -> None:
     Raises:
         BadTarget: a rank raised, died or was stuck.
     """
-    for outcome in sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck)):
+    for outcome in sorted(outcomes, key=_follows):
         where = f"{option} {target}, rank {outcome.rank}"
         match outcome:
             case Raised(kind="MissingNameError", message=message):
@@ -63,6 +63,14 @@ def blame(option: str, target: Target, outcomes: tuple[Outcome, ...]) -> None:
                 raise BadTarget(f"{where}: your code did not return in time{_at(own_frames(stack))}")
             case _:
                 pass
+
+
+def _follows(outcome: Outcome) -> int:
+    """Order what ranks came to: one that waits, or fails in no line of the user's, follows from what another did."""
+    if isinstance(outcome, Raised):
+        is_own = outcome.kind in {"MissingNameError", "ExitedError"} or bool(own_frames(outcome.frames))
+        return 0 if is_own else 1
+    return 2 if isinstance(outcome, Stuck) else 0
 
 
 def _at(frames: tuple[Frame, ...]) -> str:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ddpdoctor.examine.blame import blame
 from ddpdoctor.examine.model.exam import examine_model
 from ddpdoctor.examine.target import parse
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.jobs.outcome import Died, Raised
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -163,6 +165,15 @@ def test_what_code_prints_before_it_ends_the_process_is_shown(jobs: Jobs, tmp_pa
     assert said["text"].startswith(f"exit status 1 {place}:2 in text); it printed: no / data ")
     assert said["done"] == f"exit status 0 {place}:5 in done); it printed: all done"
     assert said["gone"] == "exit status 4; it printed: bye"
+
+
+def test_a_rank_that_lost_its_peer_is_not_blamed_for_it(tmp_path: Path) -> None:
+    """The one whose code ended the process is, whichever number it has."""
+    (tmp_path / "fit.py").write_text("def gone(): ...\n")
+    lost = Raised(0, "", "RuntimeError", "Connection closed by peer", "", ())
+
+    with pytest.raises(BadTarget, match="rank 1: your code ended the process with exit status 4; it printed: bye"):
+        blame("--model", parse(f"{tmp_path}/fit.py:gone"), (lost, Died(1, "bye", None, 4)))
 
 
 def test_what_needs_no_torch_does_not_wait_for_it(ddpdoctor: Run, tmp_path: Path) -> None:
