@@ -11,7 +11,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ddpdoctor.check import Evidence, Exchange, Joined, ParametersHeld, Place, StepFingerprinted, Training
+from ddpdoctor.check import (
+    Evidence,
+    Exchange,
+    GradientsInFlight,
+    Joined,
+    ParametersHeld,
+    Place,
+    StepFingerprinted,
+    Training,
+)
 
 from ._sheets import EQUAL, NEVER, PARALLEL, Line, Print, Sheet, are_equal
 
@@ -38,7 +47,7 @@ def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
 
 def _sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
-    if not since:
+    if not since or training.of(GradientsInFlight):
         return None
     told = training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)
     ranks = {each.rank: each for each in told if each.rank is not None and each.time >= since[-1]}
@@ -82,7 +91,12 @@ def _line(at: int, held: ParametersHeld, steps: Sequence[StepFingerprinted], *, 
 
 
 def of_all_ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
-    """Return a step by rank, once all ranks have told it that are seen from here; empty before."""
+    """Return a step by rank, once all ranks have told it that are seen from here; empty before.
+
+    Empty too where what was compared may have been half exchanged.
+    """
+    if training.of(GradientsInFlight):
+        return {}
     since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
     told = training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)
     ranks = {each.rank: each for each in told if each.rank is not None and since and each.time >= since[-1]}

@@ -242,6 +242,7 @@ from ddpdoctor.watch.events import (
     GatherAliased as GatherAliased,
     Gathered as Gathered,
     Gathers as Gathers,
+    GradientsInFlight as GradientsInFlight,
     GraphsKept as GraphsKept,
     GroupMade as GroupMade,
     HeldAtEnd as HeldAtEnd,

@@ -236,6 +236,27 @@ FAULTS = {
             dist.barrier()
         """,
     ),
+    "gradients that are stepped with while they are exchanged": (
+        "async-work-not-waited",
+        "while all_reduce still writes to the gradients",
+        """
+        model = net()
+        handles = []
+        def exchange(parameter):
+            parameter.grad /= world
+            handles.append(dist.all_reduce(parameter.grad, async_op=True))
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(exchange)
+        optimizer = sgd(model)
+        for _ in range(6):
+            optimizer.zero_grad(set_to_none=False)
+            loss_of(model).backward()
+            optimizer.step()  # guilty
+            for handle in handles:
+                handle.wait()
+            handles.clear()
+        """,
+    ),
 }
 
 

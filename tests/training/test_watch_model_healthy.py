@@ -273,6 +273,26 @@ HEALTHY = {
                 pass
             dist.barrier(async_op=True)
     """,
+    "gradients that are waited for before the step, each in another way": """
+        model = net()
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, 0)
+        optimizer = sgd(model)
+        for number in range(6):
+            optimizer.zero_grad(set_to_none=number % 2 == 0)
+            loss_of(model).backward()
+            for parameter in model.parameters():
+                parameter.grad /= world
+            handles = [dist.all_reduce(parameter.grad, async_op=True) for parameter in model.parameters()]
+            if number % 3 == 0:
+                torch.futures.wait_all([handle.get_future() for handle in handles])
+            for handle in handles:
+                while number % 3 == 1 and not handle.is_completed():
+                    pass
+                if number % 3 == 2:
+                    handle.wait()
+            optimizer.step()
+    """,
     "a training that fits several times": """
         bare = net()
         for _ in range(2):

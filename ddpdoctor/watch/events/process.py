@@ -148,6 +148,20 @@ class AsyncWorkDropped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsInFlight(Event):
+    """Steps, ``count`` of them, were given gradients that collectives write to for which nobody has waited.
+
+    ``parameters`` of the last one's are so; ``site`` began one of the collectives, ``file`` and ``line`` step.
+    """
+
+    operation: str
+    parameters: int
+    count: int
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Event):
     """An exception is about to leave a process: its type and its traceback as printed.
 

@@ -87,7 +87,7 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
                 recorder.explain(exc, step=True)
                 raise
             if operation not in NO_RESULT:
-                recorder.safely(recorder.handles.began, work, operation, group, site)
+                recorder.safely(recorder.handles.began, work, operation, group, site, args[0] if args else ())
             return work
 
         return communicate

@@ -61,6 +61,7 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
                 recorder.safely(recorder.before_first_step.pop())
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=False))
+            recorder.safely(recorder.handles.steps, optimizer.param_groups)
             recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)
             recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
             recorder.safely(recorder.ledger.stale, optimizer)
