@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from ddpdoctor.check import Site, StreamSeen, Training, last_name, tree_of
 
@@ -12,6 +13,7 @@ from .._evaluations import shares_gradients
 from ._lines import SEEDS
 
 SHUFFLES = {"shuffle", "permutation", "randperm", "sample"}
+COUNTS = frozenset({"range", "count"})
 RANK = re.compile("rank|world|replica|shard", re.IGNORECASE)
 NOISE = frozenset(
     "rand randn rand_like randn_like normal normal_ uniform uniform_ random standard_normal gauss normalvariate "
@@ -122,10 +124,7 @@ def is_shared_out(site: Site, name: str) -> bool:
 
 def seeded_at(site: Site, name: str) -> Site | None:
     """Return the line that makes, or seeds, the generator of this name."""
-    for call in _calls(function_of(site)):
-        if last_name(call.func) in SEEDS and (_says(call.func, name) or _assigned(site, call) == name):
-            return site._replace(line=call.lineno)
-    return None
+    return next((site._replace(line=call.lineno) for call in _seeds(site, name)), None)
 
 
 def draws_noise_alone(site: Site, name: str) -> bool:
@@ -138,6 +137,50 @@ def draws_noise_alone(site: Site, name: str) -> bool:
     ]
     draws = [each for each in drawn if each not in {"manual_seed", "seed", "get_state", "getstate", "initial_seed"}]
     return bool(draws) and NOISE.issuperset(draws)
+
+
+def changes_samples(site: Site, name: str) -> bool:
+    """Whether what is drawn from a generator changes samples that are read, and is not what they are made of.
+
+    A loop around the draws goes over something that is read, or takes something by its number; it does not seed the
+    generator by that, as what gives a sample numbers of its own does.
+    """
+    within = [*ast.walk(function_of(site))]
+    around = [each for each in within if isinstance(each, ast.comprehension) or _draws_in(each, name)]
+    numbers = {each.id for loop in around for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    seeds = _seeds(site, name)
+    if any(_reads(call, numbers) for call in seeds):
+        return False
+    if any(not COUNTS.issuperset(_called(loop.iter)) for loop in around):
+        return True
+    others = (each for each in within if isinstance(each, (ast.Subscript, ast.Call)) and each not in seeds)
+    return any(_reads(part, numbers) for other in others for part in _given(other))
+
+
+def _draws_in(node: ast.AST, name: str) -> TypeGuard[ast.For]:
+    return isinstance(node, ast.For) and any(_says(call, name) for call in _calls(node))
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
+
+
+def _seeds(site: Site, name: str) -> list[ast.Call]:
+    """Return the calls that make, or seed, the generator of this name."""
+    return [
+        call
+        for call in _calls(function_of(site))
+        if last_name(call.func) in SEEDS and (_says(call.func, name) or _assigned(site, call) == name)
+    ]
+
+
+def _called(node: ast.AST) -> set[str]:
+    """Return the function that a loop goes over; the empty name for all else."""
+    return {last_name(node.func)} if isinstance(node, ast.Call) else {""}
+
+
+def _given(node: ast.Subscript | ast.Call) -> list[ast.expr]:
+    return [node.slice] if isinstance(node, ast.Subscript) else [*node.args, *(each.value for each in node.keywords)]
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:

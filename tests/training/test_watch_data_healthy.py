@@ -481,6 +481,25 @@ HEALTHY = {
         for _ in range(30):
             step(model, optimizer, next(batches))
     """,
+    "streams of samples that are drawn, the same in all epochs": """
+        class Drawn(IterableDataset):
+            def __iter__(self):
+                drawn = torch.Generator().manual_seed(rank)
+                for _ in range(48):
+                    row = torch.randn(8, generator=drawn)
+                    yield row, row.sum(0, keepdim=True)
+        class Numbered(IterableDataset):
+            def __iter__(self):
+                for number in range(rank, 96, world):
+                    drawn = torch.Generator().manual_seed(10000 + number)
+                    row = torch.randn(8, generator=drawn)
+                    yield row, row.sum(0, keepdim=True)
+        model, optimizer = wrapped()
+        for stream in (Drawn(), Numbered()):
+            for epoch in range(4):
+                for batch in DataLoader(stream, batch_size=8):
+                    step(model, optimizer, batch)
+    """,
     "a stream of the same on purpose: constants": """
         class Zeros(IterableDataset):
             def __iter__(self):

@@ -217,7 +217,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     keeps = what_keeps(lost, event)
     known = barrier_of_threads(lost.site) or taken_itself(lost)
-    awaits = lost.awaited or next((each.awaited for each in lost.workers), None)
+    awaits = next((each.awaited for each in lost.workers), None) or lost.awaited
     yield Finding(
         f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),

@@ -41,7 +41,8 @@ def who_waits(event: Stalled) -> str:
 def what_keeps(lost: Position, event: Stalled) -> str:
     """Return what a rank that stands waits for: a worker process of its own, which stands as well, or anything else."""
     stands = next(iter(lost.workers), None)
-    at = f": its worker process {stands.pid} stands still at {short(stands.site)}" if stands else ""
+    where = f" at {short(stands.site)}" if stands and stands.site else ""
+    at = f": its worker process {stands.pid} stands still{where}" if stands else ""
     if stands is not None and stands.operation:
         return (
             f": its worker process {stands.pid} waits in {stands.operation} at {short(stands.site)}, and the process "

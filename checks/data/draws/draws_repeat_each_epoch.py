@@ -12,7 +12,8 @@ variety than it should.
 Print `torch.initial_seed()` and `torch.rand(1)` at the start of two epochs, or in the training's `ddpdoctor run` look
 at the finding: ddpdoctor compares the state of torch's generators when the model is given the first batches of an
 epoch with that of the epochs before, without setting it, and the seeds of generators that `__iter__` of an iterable
-data set holds, where the loader has no workers. Reported are three passes of one training that began in one
+data set holds, where the loader has no workers, and where they change samples that are read: what a sample is wholly
+made of is the same in all epochs on purpose. Reported are three passes of one training that began in one
 state, where numbers are drawn within a pass.
 
 ## How to mend it
@@ -45,7 +46,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import epoch_loop, seeded_in
-from .._streams import drawing_alike, draws_noise_alone, passes, seeded_at
+from .._streams import changes_samples, drawing_alike, draws_noise_alone, passes, seeded_at
 
 AILMENT = Ailment("DDP627", Severity.WARNING)
 PASSES = 3
@@ -94,6 +95,8 @@ def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
     states = [[state for own, state, _ in each.drawers if own == name] for each in (*first, *second)]
     anew = len({*map(tuple, states[:PASSES])}) == 1 or not name.startswith("self.")
     if not name or not anew or states[0] == states[PASSES] or not draws_noise_alone(event.site, name):
+        return
+    if not changes_samples(event.site, name):
         return
     yield Finding(
         f"each epoch draws the same random numbers: {PASSES} passes have begun with {name} seeded alike",

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from ddpdoctor.host.process.open_files import open_files
 from ddpdoctor.host.process.system_calls import waits_for_its_own, waits_for_nobody
 from ddpdoctor.host.process.waits.files import locked_files
-from ddpdoctor.host.process.waits.wait import OF_PROCESSES, Awaited
+from ddpdoctor.host.process.waits.wait import (
+    OF_NATIVE_THREADS,
+    OF_PROCESSES,
+    OF_PYTHON,
+    Awaited,
+    taken_before_fork,
+)
 from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
 from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
@@ -29,11 +35,6 @@ POLLS = ("/filelock/", "/portalocker/", "/fasteners/", "/lockfile/")
 """Packages that ask for a lock of a file again and again instead of waiting for it."""
 DEEP = 4  # frames
 SQLITE = b"SQLite format 3"
-OF_PYTHON = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/multiprocessing/")
-MEND_FORK = (
-    "have the workers start without a copy of the rank's threads and locks: "
-    'DataLoader(..., multiprocessing_context="spawn"); or start the thread after them'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,10 @@ def of_fork(pid: int, found: Awaited | None, stack: Stack) -> Awaited | None:
         return found
     name, frames = _asked(stack)
     if not name and waits_for_nobody(pid) and not any(each in stack.frames[0].file for each in OF_PYTHON):
-        return Awaited(
-            "a thread of native code (OpenMP, OpenCV, ...), of which it has none: the rank had used them before this "
-            "process was forked, and they did not come along",
-            "start it by the method spawn: multiprocessing.get_context('spawn'), or DataLoader(..., "
-            'multiprocessing_context="spawn"); or let it use one thread: torch.set_num_threads(1), '
-            "cv2.setNumThreads(0)",
-        )
+        return OF_NATIVE_THREADS
     if not name or _holder(name, frames[0], stack) is not None:
         return found
-    return Awaited(
-        f"{name}, which was taken when this process was forked, and which no thread here can give back", MEND_FORK
-    )
+    return taken_before_fork(name)
 
 
 def of_polled_lock(frames: tuple[Frame, ...], others: Iterable[int]) -> Awaited | None:

@@ -29,13 +29,14 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that a rank has started, such as a data loader's, that stands still at a line, and what it awaits.
+    """A process that a rank has started, such as a data loader's, that stands still, and what it awaits.
 
-    ``operation`` is the communication that it is in, where it is a copy of the rank, made by a fork.
+    ``site`` is the line, None where nothing is known of that; ``operation`` is the communication that it is in, where
+    it is a copy of the rank, made by a fork.
     """
 
     pid: int
-    site: Site
+    site: Site | None
     awaited: Awaited | None = None
     operation: str = ""
 

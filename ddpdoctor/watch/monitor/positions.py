@@ -14,6 +14,7 @@ from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled, Started
 from ddpdoctor.watch.monitor.among_themselves import by_their_stores, wait_for_each_other
+from ddpdoctor.watch.monitor.forked import kept_workers
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
@@ -71,7 +72,8 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     size = _size(training)
     waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
     are_kept = _all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, look, after)
-    if not waits and not are_kept:
+    is_lost = any(each.workers and each.seconds >= after for each in found)
+    if not waits and not are_kept and not is_lost:
         return None
     found = found if waits else by_their_stores(found)
     if any(each.doing is Doing.RESTING for each in found):
@@ -157,6 +159,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         recent=recent,
         pending=flight,
         stack=stack,
+        workers=kept_workers(pid, each.reader.base, frames) if doing is Doing.STANDING else (),
         awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
     )
 

@@ -237,6 +237,8 @@ class Recorder:
         self._answers = self._crash_dump = None
 
     def _forked(self) -> None:
+        if self._answers is not None:
+            self._answers.forked()
         self._end_answers()
         if self.log is not None and has_group():
             self.inherited = Inherited(self.log, self.rank)

@@ -58,6 +58,30 @@ def _dumped(bases: Collection[Path]) -> dict[int, str]:
     return gather(asked, _whole)
 
 
+def dump_of_fork(pid: int, base: Path) -> tuple[Frame, ...]:
+    """Return the stack of a process that a rank has forked, and whose only thread rests for good; none if it does not.
+
+    It has the rank's handler of the signal, and writes to the rank's file.
+    """
+    if STACK_SIGNAL is None or not _handles(pid, STACK_SIGNAL):
+        return ()
+    path = base.with_suffix(DUMP)
+    with suppress(OSError):
+        os.truncate(path, 0)
+        ask_main_thread(pid, STACK_SIGNAL)
+        return read_stack(gather({pid: path}, _whole).get(pid, ""))
+    return ()
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal: what has none would end."""
+    with suppress(OSError, ValueError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next((each.partition(":")[2] for each in lines if each.startswith("SigCgt:")), "0")
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
 def _whole(path: Path) -> str | None:
     """Read a dump once it has its end, which nothing marks: it is written at one go."""
     if not path.stat().st_size:

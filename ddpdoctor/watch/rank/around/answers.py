@@ -48,6 +48,10 @@ class Answers:
         }
         threading.Thread(target=_serve, args=(descriptor, base, answers), name=ANSWERER, daemon=True).start()
 
+    def forked(self) -> None:
+        """Leave the handler to a process that was forked: what that waits for may be asked once it rests for good."""
+        self._dump = None
+
     def end(self) -> None:
         """Take no signal any more."""
         if self._dump is not None and STACK_SIGNAL is not None:

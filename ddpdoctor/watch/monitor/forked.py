@@ -1,0 +1,57 @@
+"""Worker processes of a data loader that no rank will hear of again: forked while a lock was taken, they wait for it.
+
+A forked process has one thread. Where that waits without end for another thread of its own process, nobody is there
+who could wake it, however long the rank waits for its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ddpdoctor.host.process.system_calls import waits_for_nobody
+from ddpdoctor.host.process.waits.wait import OF_NATIVE_THREADS, OF_PYTHON, Awaited, taken_before_fork
+from ddpdoctor.source.held import asked_lock
+from ddpdoctor.watch.events import Worker
+from ddpdoctor.watch.monitor.seen.stacks import dump_of_fork
+from ddpdoctor.watch.user_frames import is_users, users_sites
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame
+
+LOADER = "torch/utils/data/dataloader.py"
+LOOPS = frozenset({"_worker_loop", "_bootstrap"})
+"""Where a process's own work begins: below it a forked one has the frames of its parent."""
+
+
+def kept_workers(pid: int, base: Path, frames: Sequence[Frame]) -> tuple[Worker, ...]:
+    """Return those workers of a rank whose stack is in a loader; ``base`` is the path of its files."""
+    if not any(each.file.replace("\\", "/").endswith(LOADER) for each in frames):
+        return ()
+    return tuple(_worker(each, base) for each in _children(pid) if waits_for_nobody(each))
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(psutil.Error):
+        return [each.pid for each in psutil.Process(pid).children()]
+    return []
+
+
+def _worker(pid: int, base: Path) -> Worker:
+    frames = [*takewhile(lambda each: each.function not in LOOPS, dump_of_fork(pid, base))]
+    sites = users_sites(frames)
+    return Worker(pid, next(iter(sites), None), _awaited(frames))
+
+
+def _awaited(frames: Sequence[Frame]) -> Awaited:
+    """Return which lock it is, where the innermost line takes one."""
+    inner = frames[0] if frames else None
+    name = asked_lock(inner.file, inner.line) if inner is not None and is_users(inner.file) else ""
+    if not name and inner is not None and not any(each in inner.file for each in OF_PYTHON):
+        return OF_NATIVE_THREADS
+    return taken_before_fork(name or "a lock")
