@@ -21,6 +21,8 @@ from ddpdoctor.watch.events.blocks import Block
 from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
 
+NAMED = "Thread "
+"""What stands before a thread's name, above its stack."""
 ASK, STACK, THREADS, FLIGHT, DUMP, CRASH = ".ask", ".stack", ".threads", ".flight", ".dump", ".crash"
 ANSWERER = "ddpdoctor"
 """The name of the thread that answers, as the kernel knows it too."""

@@ -99,6 +99,7 @@ def _end_the_deaf(monitor: Monitor, interrupted: list[float], pid: int) -> None:
     number = signal.SIGTERM if waited < 2 * PATIENCE else signal.SIGKILL
     if waited > PATIENCE:
         for rank in monitor.deaf():
+            monitor.has_ended_the_deaf = True
             rank.send(number)
         if not monitor.ranks.alive():
             end_those_without_ranks(pid, number)

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from helpers import Script
 
+from ddpdoctor import watch
 from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.host.stack import Frame
-from ddpdoctor.watch.events import Doing, Position
+from ddpdoctor.watch.events import Doing, Position, Site
 from ddpdoctor.watch.monitor import among_themselves
 from ddpdoctor.watch.monitor.seen import threads
 from ddpdoctor.watch.rank.around.answers import other_stacks
@@ -155,3 +156,21 @@ def test_threads_that_could_run_the_scripts_code(tmp_path: Path, monkeypatch: py
     answers = {1: "", 2: f"{watch}\n{serves}", 3: f"{watch}\n{script}", 4: f"{script}{serves}", 5: told}
     monkeypatch.setattr(threads, "ask", lambda *_: answers)
     assert threads.those_alone([tmp_path / str(os.getpid())]) == {1, 2}
+
+
+def test_a_thread_of_the_scripts_is_its_own_though_the_watch_is_at_work_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in a collective, around which the watch's hook is; it is named, with its line: its process has two."""
+    hook = Frame(str(Path(watch.__file__).parent / "rank/hooks/communications.py"), 85, "communicate")
+    started = (Frame(threading.__file__, 982, "run"), Frame(threading.__file__, 1002, "_bootstrap"))
+    stacks = {
+        "Thread-1 (save)": (hook, Frame("/home/u/train.py", 28, "save"), *started),
+        "watch": (Frame("/usr/lib/python3.11/json/encoder.py", 9, "encode"), hook, *started),
+    }
+    text = "\n\n".join(
+        f"Thread {name}\n" + "\n".join(f'  File "{each.file}", line {each.line} in {each.function}' for each in frames)
+        for name, frames in stacks.items()
+    )
+    monkeypatch.setattr(threads, "ask", lambda *_: {7: text})
+
+    assert threads.in_users_code(Path("/run/7")) == (("Thread-1 (save)", Site("/home/u/train.py", 28, "save")),)
+    assert threads.those_alone([Path("/run/7")]) == set()

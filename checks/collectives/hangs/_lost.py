@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from linecache import getline
 
@@ -23,6 +24,7 @@ from ._keys import of_key
 from ._told import short
 
 BARRIER, LOCK = "threading.Barrier", "threading.Lock"
+JOINS = re.compile(r"threading\.(?:join|_wait_for_tstate_lock|Thread\.join)")
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 
 
@@ -55,6 +57,9 @@ def what_keeps(lost: Position, event: Stalled) -> str:
         return f"{at}, and waits for {name}, a Barrier of threads: those of other processes never come to it"
     if stands is None and awaited.thread and (line := taken_itself(lost)):
         return f", and waits for a lock that it has taken itself at line {line}"
+    if stands is None and awaited.thread and len(lost.threads or ()) == 1 and JOINS.search(lost.function):
+        ((name, site),) = lost.threads or ()
+        return f", and waits for the end of its thread {name}, which is at {short(site)}"
     key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
     return f"{at}, and waits for {awaited.what}{whom}{key}"
@@ -92,11 +97,11 @@ def taken_itself(lost: Position) -> int:
 
 def lines(lost: Position) -> Iterator[Evidence]:
     """Yield the source of the lines at which a rank and its workers stand, where it is read from outside."""
-    if lost.awaited is not None and lost.awaited.thread and not lost.threads:
+    if lost.awaited is not None and lost.awaited.thread and lost.threads == ():
         yield Evidence("no other thread of it runs the script's code", "", f"rank {lost.rank}")
     for site, source in (
         (lost.site, f"rank {lost.rank}"),
-        *((each, f"rank {lost.rank}, thread {name}") for name, each in lost.threads),
+        *((each, f"rank {lost.rank}, thread {name}") for name, each in lost.threads or ()),
         *((each.site, f"PID {each.pid}") for each in lost.workers),
     ):
         if lost.stack and site is not None and (text := getline(site.file, site.line).strip()):

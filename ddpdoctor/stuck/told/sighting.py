@@ -164,11 +164,14 @@ def _sighted(data: Any) -> Sighted:
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
         workers=tuple(
             Worker(
-                int(each["pid"]), _site(each["site"]), _awaited(each.get("awaited")), str(each.get("operation", ""))
+                int(each["pid"]), each["site"] and _site(each["site"]), _awaited(each.get("awaited")),
+                str(each.get("operation", "")),
             )
             for each in found["workers"]
         ),
-        threads=tuple((str(name), _site(each)) for name, each in found.get("threads", ())),
+        threads=None if (named := found.get("threads")) is None else tuple(
+            (str(name), _site(each)) for name, each in named
+        ),
         awaited=_awaited(found.get("awaited")),
     )  # fmt: skip
     backends = tuple(map(str, data["backends"]))

@@ -68,10 +68,11 @@ class Position:
     ``batches``, ``forwards`` (of wrapped models) and ``steps`` (of optimizers) are counted from the start; ``recent``
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
     complete. ``stack`` are the lines of the user's code, innermost first.
-    ``seconds``: since its counters last moved, or since it is gone.
-    ``counters`` are what counts the loops around these lines, as ``train.epoch``; ``workers`` are processes that the
-    rank has started and that stand still as it does; ``threads`` are its other threads in the user's code, by name.
-    These are known only where a process was looked into from outside. ``awaited`` is what one that stands waits for.
+    ``seconds``: since its counters last moved, or since it is gone. ``counters`` are what counts the loops around
+    these lines, as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it
+    does; ``threads`` are its other threads in the user's code, by name, None where it was not asked for them.
+    Counters are known only where a process was looked into from outside. ``awaited`` is what one that stands waits
+    for.
     """
 
     rank: int
@@ -89,7 +90,7 @@ class Position:
     stack: tuple[Site, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     workers: tuple[Worker, ...] = ()
-    threads: tuple[tuple[str, Site], ...] = ()
+    threads: tuple[tuple[str, Site], ...] | None = None
     awaited: Awaited | None = None
 
 

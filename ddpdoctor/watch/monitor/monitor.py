@@ -44,6 +44,7 @@ class Monitor:
         self.before: list[Found] = []
         """What the command itself says, before it begins: it does not end the training."""
         self.interrupted = False
+        self.has_ended_the_deaf = False
         """Whether Ctrl-C has come, which ends the ranks one after another."""
         self._asked_at = math.inf
         self._settings, self._say = settings, say
@@ -233,7 +234,8 @@ class Monitor:
 
     def _explain(self, each: Followed) -> None:
         """Report what the ranks of a training have failed of; of one that the watch has ended nothing more is said."""
-        if each.new and not self._stopped and not (self.interrupted and each.was_interrupted()):
+        is_our_end = self.interrupted and (each.was_interrupted() or self.has_ended_the_deaf)
+        if each.new and not self._stopped and not is_our_end:
             self._tell(self._failures.explain(each, self._dispatcher, self.found))
 
     def _explain_silence(self, each: Followed) -> None:

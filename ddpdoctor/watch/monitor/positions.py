@@ -20,6 +20,7 @@ from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
 from ddpdoctor.watch.monitor.seen.operation import JOINING, OF_GROUP, WAIT, inner_function, operation_of
 from ddpdoctor.watch.monitor.seen.stacks import stacks
+from ddpdoctor.watch.monitor.seen.threads import in_users_code
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.unresolved import unresolved
 from ddpdoctor.watch.training import Training
@@ -145,6 +146,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
     pid = each.reader.pid
     frames, flight, recent = look.second.get(pid, ()), look.flights.get(pid, ()), each.reader.communications()
     stack = tuple(users_sites(frames))
+    keeps = awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None
     return Position(
         rank=each.rank,
         pid=pid,
@@ -160,7 +162,8 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         pending=flight,
         stack=stack,
         workers=kept_workers(pid, each.reader.base, frames) if doing is Doing.STANDING else (),
-        awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
+        threads=in_users_code(each.reader.base) if keeps is not None and keeps.thread else None,
+        awaited=keeps,
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from ddpdoctor.host.stack import dump_on
-from ddpdoctor.watch.event_log import ANSWERER, ASK, DUMP
+from ddpdoctor.watch.event_log import ANSWERER, ASK, DUMP, NAMED
 from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.settings import STACK_SIGNAL
 
@@ -86,9 +86,13 @@ def thread_stack(ident: Callable[[], int]) -> str:
 
 
 def other_stacks(trains: int) -> str:
-    """Return the stacks of all other threads of Python's but the one that answers, with an empty line between two."""
+    """Return the stacks of all other threads of Python's but the one that answers, with an empty line between two.
+
+    The name of the thread stands above its stack, where Python has given it one.
+    """
     others = {*sys._current_frames()} - {trains, threading.get_ident()}  # noqa: SLF001 - documented under this name
-    return "\n".join(thread_stack(functools.partial(int, each)) for each in others)
+    names = {each.ident: each.name for each in threading.enumerate()}
+    return "\n".join(f"{NAMED}{names.get(each, '')}\n" + thread_stack(functools.partial(int, each)) for each in others)
 
 
 def _frame(ident: int) -> FrameType | None:
