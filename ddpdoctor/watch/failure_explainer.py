@@ -72,8 +72,8 @@ class Explainer:
         found = list(dispatcher.ask(first, training)) if first else []
         if first and not found and cause and cause.waits and state.told_hang:
             return []
-        if first and not found and cause:
-            found = [Found(cause.check, cause.finding)]
+        if first and not found and (known := cause or (self._of_any_program(first) if lost else None)):
+            found = [Found(known.check, known.finding)]
         if first and found:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
@@ -87,6 +87,13 @@ class Explainer:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
         return found
 
+    def _of_any_program(self, failure: Failed) -> Named | None:
+        """Return what a failure is that ends any program alike: who runs that sees it, but for one rank of several."""
+        fresh = _prepared(self._checks, plain=True).anew()
+        fresh.buffer.keep(iter([_record(failure)]))
+        answer = fresh.answer()
+        return answer.cause if answer.cause and answer.cause.role is Role.CAUSE else None
+
     def tells_of_another(self, failure: Failed) -> bool:
         """Whether a failure only says that another rank is gone."""
         cause = self._examined([_record(failure)]).answer().cause
@@ -98,10 +105,10 @@ class Explainer:
         return fresh
 
 
-@functools.lru_cache(maxsize=1)
-def _prepared(checks: tuple[Check, ...]) -> Examination:
-    """Prepare what is searched: an error of any program is the script's own, and whoever runs it sees it."""
-    return prepared(tuple(each for each in declared(checks) if not each.log_pattern.plain), literals)
+@functools.lru_cache(maxsize=2)
+def _prepared(checks: tuple[Check, ...], *, plain: bool = False) -> Examination:
+    """Prepare what is searched; ``plain``: the errors of any program, asked for where nothing else is known."""
+    return prepared(tuple(each for each in declared(checks) if each.log_pattern.plain is plain), literals)
 
 
 def _record(failure: Failed) -> Record:

@@ -236,9 +236,9 @@ def test_an_error_before_a_barrier_in_finally() -> None:
     ]
     found = Explainer(CHECKS).explain(failures, Dispatcher(CHECKS))
 
-    assert [each.check.slug for each in found] == ["one-rank-failed"]
+    assert [each.check.slug for each in found] == ["key-not-found"]
     finding = found[0].finding
-    assert finding.message == "rank 1 failed first: KeyError: 'label'"
+    assert finding.message == "rank 1 asked for 'label', which is no key of batch"
     assert (finding.place.file, finding.place.line, finding.place.rank) == ("/home/u/train.py", 18, 1)
     assert [each.source for each in finding.evidence] == ["rank 1", "rank 0, -1.0 s later"]
 
@@ -429,9 +429,10 @@ class TestLaunchers:
         [
             ("os.kill(os.getpid(), 9)", "DDP720 rank-died-or-stuck: rank 1 is gone without an exception; rank 0 lost"),
             ("sys.exit()", "DDP744 loop-left-early: rank 1 has left the loop at train.py:"),
-            ("{}['label']", "DDP480 one-rank-failed: rank 1 failed first: KeyError: 'label'"),
+            ("{}['label']", "DDP438 key-not-found: rank 1 asked for 'label', which is no key"),
+            ("raise OSError('odd')", "DDP480 one-rank-failed: rank 1 failed first: OSError: odd"),
         ],
-        ids=["killed", "ended", "failed"],
+        ids=["killed", "ended", "failed as any program does", "failed"],
     )
     def test_who_is_to_blame_where_a_rank_only_lost_another(
         self, torchrun: Command, ddpdoctor: Run, script: Script, end: str, said: str

@@ -2,11 +2,12 @@
 
 ## What happens
 
-In backward DDP waits for a gradient of every parameter that wants one. A parameter that the forward does not
-use, or whose output does not reach the loss, never gets its gradient; the bucket that it sits in is never
-averaged, and the next forward raises "Expected to have finished reduction in the prior iteration before
-starting a new one". Usual causes: an auxiliary head, a branch behind a flag, a layer that was replaced but
-not removed.
+In backward DDP waits for a gradient of every parameter that wants one. A parameter that the forward does not use, or
+whose output does not reach the loss, never gets its gradient; the bucket that it sits in is never averaged, and the
+next forward raises "Expected to have finished reduction in the prior iteration before starting a new one". With
+`static_graph=True` DDP learns in the first step which parameters those are; where a later step uses others, backward
+raises "Your training graph has changed in this iteration". Usual causes: an auxiliary head, a branch behind a flag, a
+layer that was replaced but not removed.
 
 ## How to be sure
 
@@ -20,8 +21,9 @@ raises, where all ranks that raise agree on them.
 
 ## How to mend it
 
-Best first: use the parameters or delete them; freeze them before wrapping
-(`requires_grad_(False)`); or pass `find_unused_parameters=True`, which walks the graph in every step.
+Best first: use the parameters or delete them; freeze them before wrapping (`requires_grad_(False)`); or pass
+`find_unused_parameters=True`, which walks the graph in every step, in the place of `static_graph=True` where the steps
+use different parameters (LayerDrop, experts, losses in turns).
 
 ## Versions and sources
 
@@ -168,3 +170,18 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     named = f"; no gradient for {kind} of {listed(list(ranks), 4)}" if ranks else ""
     proofs = [other.proof(found, "a gradient for every parameter") for other, found in told[:4]]
     yield Finding(message + named, (record.proof(match, "every parameter gets a gradient"), *proofs), fix, record.place)
+
+
+@log_pattern(r"Your training graph has changed in this iteration")
+def where_the_graph_is_static(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DDP has kept the order of the first step, and skips what that left out."""
+    yield Finding(
+        "with static_graph=True the steps use other parameters than the first one did",
+        (record.proof(match, "each step uses the parameters of the first one"),),
+        Fix(
+            "let DDP search in each step (checkpoints with use_reentrant=False work with that, too); or have all steps "
+            "use the same layers",
+            diff="-DDP(model, static_graph=True)\n+" + BY_HAND,
+        ),
+        record.place,
+    )
