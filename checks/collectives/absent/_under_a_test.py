@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, tests_around
@@ -12,11 +13,14 @@ from ._went_on import FIX
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Site, Stalled
 
+OF_TENSORS = frozenset({"item", "any", "all", "isnan", "isfinite", "isinf", "max", "min", "mean", "sum", "norm"})
+
 
 def under_a_test(event: Stalled) -> Finding | None:
     """Return that the line of one rank stands under a test that another rank has passed by, or that its loop comes to.
 
-    That one is in the same loop, outside of what the test decides; or behind all that it decides, without that call.
+    That one is in the same loop, outside of what the test decides; or behind all that it decides, without that call; or
+    it has left the function, and is at the line from which both have called it.
     """
     for one in event.ranks:
         for inner in one.stack:
@@ -26,7 +30,21 @@ def under_a_test(event: Stalled) -> Finding | None:
                 for each in beside if other is not one else ():
                     if tests[0] not in tests_around(each.file, each.line) and _has_passed(one, inner, other, each):
                         return _decided_apart(one, inner, tests[0], other, event)
+                if other is not one and not beside and _has_returned(one, inner, other) and _is_computed(tests[0]):
+                    return _decided_apart(one, inner, tests[0], other, event)
     return None
+
+
+def _has_returned(one: Position, inner: Site, other: Position) -> bool:
+    """Whether a rank stands at a line that has called the function, above a test, that another rank is in."""
+    lines = {(each.file, each.line) for each in other.stack}
+    return any((each.file, each.line) in lines for each in one.stack[one.stack.index(inner) + 1 :])
+
+
+def _is_computed(test: str) -> bool:
+    """Whether a test looks at a number of this rank's own: a loss, or what a method gives."""
+    calls = (each for each in ast.walk(ast.parse(test, mode="eval")) if isinstance(each, ast.Call))
+    return any(isinstance(each.func, ast.Attribute) and each.func.attr in OF_TENSORS for each in calls)
 
 
 def _has_passed(one: Position, inner: Site, other: Position, at: Site) -> bool:

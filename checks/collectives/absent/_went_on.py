@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
 
 from ..hangs._told import seen, short, table
-from ..hangs.calls._callers import caller_of, left_alike, share_a_loop
+from ..hangs.calls._callers import caller_of, left_alike, share_a_loop, tests_above
 from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
         return _skipped_forward(found, event, skip[0], f"if {skip[1]}", skip[1])
     if found.skipped and (handler := _only_handler(call.site)):
         return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
-    tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
+    tests = tests_above(call.site) if call.site and found.skipped is not False else []
     handler = _only_handler(found.via) if found.skipped and not tests else None
     return Finding(
         (
@@ -71,7 +71,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
                 f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
             ),
             Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
-            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(call.site)) for each in tests[:2]),
+            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(at)) for each, at in tests[:2]),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
         RAISED if handler else SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
@@ -80,7 +80,12 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
         if found.skipped is not None
         else Ambiguity(
             (
-                f"rank {found.other} left {call.operation} out (a test, an early return, a cached result)",
+                f"rank {found.other} left {call.operation} out "
+                + (
+                    f"(`{tests[0][0]}`, {short(tests[0][1])})"
+                    if tests
+                    else "(a test, an early return, a cached result)"
+                ),
                 f"rank {found.rank} left the loop earlier (break, other number of batches)",
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",

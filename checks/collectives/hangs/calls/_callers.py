@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Site, runs_alike, tree_of
+from ddpdoctor.check import Site, runs_alike, tests_around, tree_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Tree
 
 LEAVES = (ast.Break, ast.Return, ast.Continue, ast.Try)
+DEEPEST = 4  # callers
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -28,6 +29,22 @@ def caller_of(call: Site, going: Site) -> Site | None:
     if len(named) != 1 or _function(tree, named[0]) != going.function:
         return None
     return Site(call.file, named[0].lineno, going.function)
+
+
+def tests_above(call: Site) -> list[tuple[str, Site]]:
+    """Return what must be true for the calls that lead to a line, nearest first, each with its line.
+
+    Only functions count that one line of the file calls, and that have a name of their own there.
+    """
+    tree, found, site = tree_of(call.file), [], call
+    for _ in range(DEEPEST):
+        found += [(test, site) for test in tests_around(site.file, site.line) if "__name__" not in test]
+        named = [each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == site.function]
+        made = [each.name for each in tree.of(ast.FunctionDef)] + [each.name for each in tree.of(ast.AsyncFunctionDef)]
+        if len(named) != 1 or made.count(site.function) != 1:
+            break
+        site = Site(call.file, named[0].lineno, _function(tree, named[0]))
+    return found
 
 
 def share_a_loop(one: Site, other: Site) -> bool:
