@@ -53,3 +53,38 @@ def test_both_counts_are_named() -> None:
 def test_where_the_counts_prove_nothing_they_are_not_named(sent: int, received: int, *, past: bool) -> None:
     """A message can be on its way; and of a long run only the last calls are known."""
     assert not any("for message" in message for _, message in said(sent, received, past=past))
+
+
+def row(rank: int, *made: tuple[str, int, int]) -> Position:
+    """Return a rank of two that waits in its last receive; ``made`` are operation, line and how often, in order."""
+    way = {"send": f"[4] to {1 - rank}", "recv": f"[4] from {1 - rank}"}
+    each = [(operation, line) for operation, line, count in made for _ in range(count)]
+    recent = tuple(
+        Communication(number, float(number), operation, "0", way[operation], Site("train.py", line, "main"))
+        for number, (operation, line) in enumerate(each, 1)
+    )
+    return Position(
+        rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=9, site=recent[-1].site, operation="recv", recent=recent
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "told"),
+    [
+        ([("send", 5, 4), ("recv", 9, 4), ("send", 5, 3), ("recv", 9, 1)],
+         [("recv", 20, 4), ("send", 24, 4), ("recv", 20, 4)], True),
+        ([("recv", 9, 1)], [("recv", 20, 1)], False),
+        ([("send", 5, 1), ("recv", 9, 1)], [("recv", 20, 2)], False),
+    ],
+    ids=["a micro-batch left out", "both receive first", "one message"],
+)  # fmt: skip
+def test_a_row_of_messages_that_is_one_longer_on_one_side(
+    zero: list[tuple[str, int, int]], one: list[tuple[str, int, int]], *, told: bool
+) -> None:
+    """Both wait in recv: the one for a message more than was sent in a row, the other one for its answer."""
+    ranks = row(0, *zero), row(1, *one)
+    (found,) = Dispatcher(CHECKS).see(Stalled(pid=0, time=200.0, ranks=ranks, world_size=2))
+
+    assert found.check.slug == "receive-deadlock"
+    said = "for message 4 in a row of rank 0, which has sent 3 at train.py:5, and waits for the answer"
+    assert (said in found.finding.message) == told, found.finding.message

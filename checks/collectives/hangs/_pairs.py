@@ -22,6 +22,7 @@ Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
 
 
 PEER = re.compile(r" (?:to|from) (?P<peer>-?\d+)(?:, tag (?P<tag>\d+))?$")
+FEWEST = 2  # messages in a row
 ALL = 60  # communications of a rank: with fewer of them all that it made since its start are known
 
 
@@ -61,6 +62,47 @@ def unsent(ranks: Sequence[Position]) -> Unsent | None:
         if len(gave) < len(took):
             return Unsent(waits, other, len(took) - 1, len(gave))
     return None
+
+
+class Round(NamedTuple):
+    """A rank that takes one message more in a row than another one has sent, which waits for the answer; both calls."""
+
+    rank: int
+    takes: Communication
+    other: int
+    gives: Communication
+    sent: int
+
+
+def one_more_in_a_row(ranks: Sequence[Position]) -> Round | None:
+    """Return it, where a line has received several messages in a row, and another line has sent as many.
+
+    Where both sides only began in the wrong order there are no such rows.
+    """
+    for one in ranks:
+        for other in ranks:
+            took, gave = _row(one.recent, "recv"), _row(other.recent[:-1], "send")
+            if (
+                one is other
+                or len(took) <= FEWEST
+                or len(gave) != len(took) - 1
+                or other.recent[-1].operation != "recv"
+            ):
+                continue
+            peers = named_peer(took[-1]), named_peer(gave[-1]), named_peer(other.recent[-1])
+            if [each and each[0] for each in peers] == [other.rank, one.rank, one.rank]:
+                return Round(one.rank, took[-1], other.rank, gave[-1], len(gave))
+    return None
+
+
+def _row(calls: Sequence[Communication], operation: str) -> list[Communication]:
+    """Return the last calls of a rank that are of one line and one operation."""
+    found: list[Communication] = []
+    for each in reversed(calls):
+        if each.operation != operation or each.site is None or (found and each.site != found[0].site):
+            break
+        found.append(each)
+    return found
 
 
 class Overrun(NamedTuple):

@@ -50,6 +50,15 @@ DTYPE = (
     r"Invalid usage of tensors with different dtypes|ProcessGroupGloo::\w+: invalid tensor type at index \d+"
     r"|All tensor operands to scatter/gather must have the same type"
 )
+GATHERED = Fix(
+    "make the list from the world size",
+    diff="+parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]\n dist.all_gather(parts, part)",
+)
+SCATTERED = Fix(
+    "give as many objects as there are ranks, one of which can be a list",
+    diff="-dist.scatter_object_list(mine, items, src=0)\n"
+    "+world = dist.get_world_size()\n+dist.scatter_object_list(mine, [items[at::world] for at in range(world)], src=0)",
+)
 LAYOUT = r"(?:ValueError|RuntimeError|DistBackendError): Tensors must be (?:contiguous|non-overlapping and dense)"
 
 
@@ -59,11 +68,7 @@ def of_another_count(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(
         "a collective got a list of tensors whose length is not the number of ranks in its group",
         (record.proof(match, "one tensor for each rank of the group"),),
-        Fix(
-            "make the list from the world size",
-            diff="+parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]\n"
-            " dist.all_gather(parts, part)",
-        ),
+        SCATTERED if "scatter_object_list" in record.text else GATHERED,
         record.place,
     )
 

@@ -3,9 +3,10 @@
 ## What happens
 
 `recv` blocks until the message is there, and `send` can block until the other rank takes it. Two ranks that both
-receive first wait for each other without end. A ring in which every rank receives first does the same with any number
-of ranks. A message goes to the rank and the tag that are named: with another tag, or to a rank that does not exist
-(`dst=rank + 1` on the last rank), nobody takes it; over gloo torch 2.13 waits, or crashes the process.
+receive first wait for each other without end, and so do two of which one receives more messages in a row than the other
+one has sent (a last micro-batch that one side leaves out). A ring in which every rank receives first does the same with
+any number of ranks. A message goes to the rank and the tag that are named: with another tag, or to a rank that does not
+exist (`dst=rank + 1` on the last rank), nobody takes it; over gloo torch 2.13 waits, or crashes the process.
 
 ## How to be sure
 
@@ -43,18 +44,29 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, unanswered, unsent
+from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, one_more_in_a_row, unanswered, unsent
 from ..hangs._told import seen, short, table
 from ._messages import other_tag, passed_by
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
+COUNTED = Fix(
+    "let both sides count alike: send the number of messages first",
+    diff="+count = torch.tensor([len(chunks)])\n+dist.send(count, dst)   # dist.recv(count, src) there\n"
+    " for chunk in chunks:\n     dist.send(chunk, dst)",
+)
 
 
 @on_hang(Hang.RECEIVES)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who waits for a message, and from whom; a rank that does not exist, and tags that differ, come first."""
     yield (
-        _nobody(event) or other_tag(event) or _unmatched(event) or _past(event) or passed_by(event) or _deadlock(event)
+        _nobody(event)
+        or other_tag(event)
+        or _unmatched(event)
+        or _past(event)
+        or passed_by(event)
+        or _one_more(event)
+        or _deadlock(event)
     )
 
 
@@ -70,6 +82,25 @@ def _deadlock(event: Stalled) -> Finding:
             "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
         ),
         place(event.ranks[0].site, rank=event.ranks[0].rank),
+        table=table(event),
+    )
+
+
+def _one_more(event: Stalled) -> Finding | None:
+    """Find a rank whose loop receives once more than the other one's sends, which waits for the answer."""
+    found = one_more_in_a_row(event.ranks)
+    if found is None:
+        return None
+    return Finding(
+        f"rank {found.rank} waits at {short(found.takes.site)} for message {found.sent + 1} in a row of rank "
+        f"{found.other}, which has sent {found.sent} at {short(found.gives.site)}, and waits for the answer",
+        (
+            Evidence(f"{found.sent + 1} receives in a row", f"{found.sent}", f"rank {found.rank}, {found.takes.site}"),
+            Evidence(f"{found.sent} sends in a row", f"{found.sent + 1}", f"rank {found.other}, {found.gives.site}"),
+            *seen(event),
+        ),
+        COUNTED,
+        place(found.takes.site, rank=found.rank),
         table=table(event),
     )
 
@@ -190,11 +221,7 @@ def one_too_many(event: Stalled) -> Iterator[Finding]:
             Evidence(f"{found.sent} sends to rank {waits.rank}", f"{found.received + 1}", f"rank {other.rank}"),
             *seen(event),
         ),
-        Fix(
-            "let both sides count alike: send the number of messages first",
-            diff="+count = torch.tensor([len(chunks)])\n+dist.send(count, dst)   # dist.recv(count, src) there\n"
-            " for chunk in chunks:\n     dist.send(chunk, dst)",
-        ),
+        COUNTED,
         place(waits.site, rank=waits.rank),
         table=table(event),
     )

@@ -87,4 +87,10 @@ def tests_around(file: str, line: int) -> list[str]:
     tree = tree_of(file)
     statement = statement_at(tree, line)
     found = guards(tree, statement) if statement is not None else ()
-    return [ast.unparse(each.test if each.holds else ast.UnaryOp(ast.Not(), each.test)) for each in found]
+    return [ast.unparse(each.test if each.holds else _negated(each.test)) for each in found]
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    return ast.UnaryOp(ast.Not(), test)
