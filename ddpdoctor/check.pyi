@@ -191,7 +191,7 @@ from ddpdoctor.source.text.lines import (
 from ddpdoctor.source.text.names import resolve as resolve
 from ddpdoctor.source.text.tree import Tree as Tree
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
-from ddpdoctor.source.training.polls import question as question
+from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
     COLLECTIVES as COLLECTIVES,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.host.stack import Frame
-from ddpdoctor.source.training.polls import flag_of, question, store_asked
+from ddpdoctor.source.training.polls import flag_of, question, search, store_asked
 from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack, parse
 from ddpdoctor.stuck.waits import polled
@@ -201,3 +201,32 @@ def test_a_thread_that_only_serves_is_none(script: str, inner: str, *, alone: bo
 def frame(file: str) -> dict[str, object]:
     """Return one as py-spy writes it."""
     return {"name": "wait", "filename": file, "line": FLAG, "locals": []}
+
+
+SEARCH = """
+def negative(labels, anchor):
+    while True:
+        j = randrange(len(labels))
+        if labels[j] != labels[anchor]:
+            return j
+
+def train(loader):
+    while True:
+        for batch in loader:
+            step(batch)
+            if done():
+                return
+        log()
+        if late():
+            break
+"""
+
+
+@pytest.mark.parametrize(("line", "told"), [(4, "until labels[j] != labels[anchor]"), (11, None), (14, None)])
+def test_a_search_that_need_not_end_is_told_from_a_training(tmp_path: Path, line: int, told: str | None) -> None:
+    """One test is its only way out; a training's loop has more, or none."""
+    path = tmp_path / "train.py"
+    path.write_text(SEARCH, encoding="utf-8")
+    found = search(str(path), line)
+
+    assert (str(found) if found else None) == told

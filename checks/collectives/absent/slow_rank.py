@@ -54,6 +54,7 @@ from ddpdoctor.check import (
     place,
     question,
     repeats_until,
+    search,
     watch,
 )
 
@@ -112,12 +113,13 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
     site, keeps = busy.site, what_keeps(busy, event)
     asks = busy.doing is Doing.ASKING
-    loop = _loop(site) if site and (asks or event.outside) else ""
+    tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING else None
+    loop = _loop(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""
     yield Finding(
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        _of_loop(site) if asks and loop and site else _of_disk(busy) if busy.awaited and not asks else FIX,
+        _of_search(str(tries)) if tries else _of_loop(site) if asks and loop and site else _of_rest(busy),
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
@@ -129,11 +131,22 @@ def _of_loop(site: Site) -> Fix:
     return Fix(MADE_BEFORE) if asked is not None and asked.limited else OF_LOOP
 
 
-def _of_disk(busy: Position) -> Fix:
-    """Return what to do about a rank that has been in one wait for a disk all the time."""
+def _of_search(until: str) -> Fix:
+    """Return what to do about a loop that tries until it finds something, which need not be there."""
+    return Fix(
+        f"see whether this rank's share can ever end the loop ({until}), and give the loop a limit",
+        diff="-while True:\n+for _ in range(10_000):\n     ...\n+else:\n"
+        '+    raise RuntimeError(f"nothing found in the share of rank {dist.get_rank()}")',
+    )
+
+
+def _of_rest(busy: Position) -> Fix:
+    """Return what to do about a rank that has been in one wait for a disk all the time, or is at work."""
+    if busy.awaited is None or busy.doing is Doing.ASKING:
+        return FIX
     return Fix(
         "see why that disk, or that file server, does not answer; give large files a local disk",
-        command=busy.awaited.command if busy.awaited else "",
+        command=busy.awaited.command,
     )
 
 

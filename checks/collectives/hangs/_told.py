@@ -11,6 +11,7 @@ from ddpdoctor.check import (
     Site,
     Stalled,
     Table,
+    question,
 )
 
 from ._pairs import BY_HANDLE, begun
@@ -25,7 +26,8 @@ def where(position: Position) -> str:
         return f"waits in {position.operation}{at}{_begun(position)}"
     own = f" in {position.site.function}" if position.site and position.site.function != "<module>" else ""
     inside = f", inside {position.function}" if position.function else ""
-    return f"{position.doing.value}{own}{at}{inside}"
+    asks = position.doing is not Doing.ASKING or (position.site and question(position.site.file, position.site.line))
+    return f"{position.doing.value if asks else 'resting and running in turns'}{own}{at}{inside}"
 
 
 def short(site: Site | None) -> str:

@@ -18,6 +18,9 @@ FROM_OUTSIDE = frozenset("value is_set".split())
 """Attributes that another process can change: those of multiprocessing's Value and Event."""
 
 
+SMALL = 6  # statements
+
+
 class Question(NamedTuple):
     """What a loop asks, and how it says that: ``while`` it holds, or ``until`` it does.
 
@@ -47,6 +50,16 @@ def question(file: str, line: int) -> Question | None:
     if any(isinstance(each, ast.Name) and each.id in counts for each in ast.walk(found.asked)):
         return None
     return found._replace(counts=counts, limited=any(map(_is_limit, loop.body)))
+
+
+def search(file: str, line: int) -> Question | None:
+    """Return what a small ``while True`` around a line tries until it finds it: its only way out is one test."""
+    loop = next(reversed(loops_around(file, line)), None)
+    if not isinstance(loop, ast.While) or not isinstance(loop.test, ast.Constant) or len(loop.body) > SMALL:
+        return None
+    ways = [each for each in ast.walk(loop) if isinstance(each, (ast.Break, ast.Return, ast.Raise, ast.Yield))]
+    tests = [each for each in loop.body if isinstance(each, ast.If) and set(ways) <= {*ast.walk(each)}]
+    return Question(tests[0].test, "until") if len(ways) == 1 and tests and not tests[0].orelse else None
 
 
 def _asked(loop: ast.While) -> Question | None:
