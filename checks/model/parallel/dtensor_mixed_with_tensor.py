@@ -52,6 +52,8 @@ THROUGH = Fix(
     "call the module that was sharded, whose forward gathers its weights, or shard the part that is called as well",
     diff="-output = model.head(model.encoder(inputs))\n+output = model(inputs)",
 )
+WEIGHT = re.compile(r"line \d+, in forward\n[^\n]*?\b(?P<module>self(?:\.\w+)+)\.weight\b")
+OF_LAYERS = frozenset({"mm", "addmm", "bmm", "matmul", "linear", "embedding"})
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
 COPIED = "weights are copied between a sharded model and a whole one"
 
@@ -61,6 +63,10 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Let the operator say what is likely."""
     op = re.split(r"[^\w.]", record.text[: match.start()][-LONGEST:])[-1]
     causes: tuple[str, ...]
+    read = [*WEIGHT.finditer(record.text)]
+    if read and op.rpartition("aten.")[2].partition(".")[0] in OF_LAYERS:
+        yield from _of_a_weight(record, match, op, read[-1]["module"])
+        return
     if "_foreach_" in op:
         causes = (APART, AFTER)
     elif ".copy_" in op:
@@ -90,6 +96,22 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             'python -c "import train; print({n: type(p.data).__name__ for n, p in train.model.named_parameters()})"'
             "   # after sharding: who is no DTensor",
         ),
+    )
+
+
+def _of_a_weight(record: Record, match: re.Match[str], op: str, module: str) -> Iterator[Finding]:
+    """A forward reads the weight of a module that is sharded by itself: only that one's own forward gathers it."""
+    name = module.removeprefix("self.")
+    yield Finding(
+        f"{op} was given {module}.weight, a DTensor, together with a plain tensor: that weight is read where no forward "
+        "has gathered it",
+        (record.proof(match, "only DTensors, or only plain tensors"),),
+        Fix(
+            "do not shard that module by itself: its weights then belong to the whole model, whose forward gathers "
+            "them (tied weights, a head that takes the embedding's)",
+            diff=f"-fully_shard(model.{name})\n fully_shard(model)",
+        ),
+        record.place,
     )
 
 
