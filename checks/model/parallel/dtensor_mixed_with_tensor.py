@@ -103,8 +103,8 @@ def _of_a_weight(record: Record, match: re.Match[str], op: str, module: str) -> 
     """A forward reads the weight of a module that is sharded by itself: only that one's own forward gathers it."""
     name = module.removeprefix("self.")
     yield Finding(
-        f"{op} was given {module}.weight, a DTensor, together with a plain tensor: that weight is read where no forward "
-        "has gathered it",
+        f"{op} was given {module}.weight, a DTensor, together with a plain tensor: that weight is read where no "
+        "forward has gathered it",
         (record.proof(match, "only DTensors, or only plain tensors"),),
         Fix(
             "do not shard that module by itself: its weights then belong to the whole model, whose forward gathers "
