@@ -500,6 +500,33 @@ HEALTHY = {
                 for batch in DataLoader(stream, batch_size=8):
                     step(model, optimizer, batch)
     """,
+    "a GAN, and an evaluation without gradients in training mode": """
+        generator = DistributedDataParallel(nn.Linear(4, 8))
+        critic, optimizer = wrapped()
+        first = torch.optim.SGD(generator.parameters(), lr=0.01)
+        noise = torch.Generator().manual_seed(rank)
+        def play(real):
+            with torch.no_grad():
+                fake = generator(torch.randn(len(real), 4, generator=noise))
+            optimizer.zero_grad()
+            critic(torch.cat([real, fake])).square().mean().backward()
+            optimizer.step()
+            critic.requires_grad_(False)
+            first.zero_grad()
+            critic.module(generator(torch.randn(len(real), 4, generator=noise))).mean().backward()
+            first.step()
+            critic.requires_grad_(True)
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        held = DataLoader(Numbers(24), batch_size=8)
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for real, _ in loader:
+                play(real)
+            for real, _ in held:
+                with torch.no_grad():
+                    critic(real)
+    """,
     "a stream of the same on purpose: constants": """
         class Zeros(IterableDataset):
             def __iter__(self):

@@ -13,13 +13,14 @@ said where the sources make a sampler anew in a loop, with a seed of its own.
 
 In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had one order where the sampler, which was
 told an epoch, had the same one in both. Where the sampler was made anew in between three such epochs are needed, and
-where a model was wrapped in between another training has begun.
+where a model was wrapped in between another training has begun. A first call that passes a variable, and comes when the
+first epoch has begun, is told as too late: the first two epochs have one order.
 
 In a source (`ddpdoctor lint`): within a loop over epochs, a sampler that shuffles is told a literal.
 
 ## How to mend it
 
-Pass the variable of the loop, `sampler.set_epoch(epoch)`, in each epoch.
+Pass the variable of the loop, `sampler.set_epoch(epoch)`, in each epoch, before the loop over its batches.
 
 ## Versions and sources
 
@@ -44,6 +45,7 @@ from ddpdoctor.check import (
     Place,
     Severity,
     Training,
+    calls_at,
     dotted,
     lint,
     place,
@@ -56,7 +58,9 @@ from .._passes import repeated
 from .._words import shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, LoaderExam, Script
+    from ddpdoctor.check import Around, LoaderExam, Script, Site
+
+    from .._passes import RankPass
 
 AILMENT = Ailment("DDP613", Severity.WARNING)
 
@@ -103,6 +107,9 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     calls = [call for call in training.of(EpochSet, pid=event.pid) if call.sampler in numbers]
     if not calls or not this.sampler.shuffle or last.sampler.epoch != this.sampler.epoch:
         return
+    if len(calls) == 1 and calls[0].time > last.started.time and _passes_a_variable(calls[0].site):
+        yield _too_late(event, calls[0], last)
+        return
     again = any(last.started.time < call.time <= this.started.time for call in calls)
     told = f"set_epoch({calls[-1].epoch})"
     yield Finding(
@@ -120,6 +127,36 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             diff=f" for epoch in range(epochs):\n-    loader.sampler.{told}\n+    loader.sampler.set_epoch(epoch)",
         ),
         place(calls[-1].site),
+    )
+
+
+def _passes_a_variable(site: Site | None) -> bool:
+    """Whether a line gives set_epoch what a loop counts."""
+    found = [each for each in calls_at(site.file, site.line) if each.args] if site else []
+    called = [each for each in found if isinstance(each.func, ast.Attribute) and each.func.attr == "set_epoch"]
+    return bool(called) and all(isinstance(each.args[0], ast.Name) for each in called)
+
+
+def _too_late(event: OrderSeen, call: EpochSet, last: RankPass) -> Finding:
+    """The sampler was told the first time when its first epoch had begun: an iterator has its order by then."""
+    return Finding(
+        f"the first two epochs have the same order: set_epoch({call.epoch}) is called when the epoch has begun",
+        (
+            Evidence(
+                f"epochs {last.order.number} and {event.number} both begin {shown(event.indices)}",
+                "two orders",
+                f"rank {event.rank}",
+            ),
+            Evidence(
+                f"no call before {last.started.site}, where the first epoch begins", "one before it", str(call.site)
+            ),
+        ),
+        Fix(
+            "tell it the epoch before the loop over the batches",
+            diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:\n"
+            "         ...\n-    loader.sampler.set_epoch(epoch)",
+        ),
+        place(call.site),
     )
 
 

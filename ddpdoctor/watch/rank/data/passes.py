@@ -42,6 +42,7 @@ class Pass:
     rows: int | None = None
     forwards: int = 0
     whole: int = 0
+    was_whole: bool = False
     joins: bool = False
     told: bool = False
     over: bool = False
@@ -62,20 +63,25 @@ class Pass:
 class Feed:
     """The passes whose last batches no forward of a wrapped model has followed yet.
 
-    ``windows`` are those of which several batches came before the first forward. ``hand`` is a pass over a sampler that
-    the script goes through itself, and ``tell`` what tells of it, until some forwards have followed.
+    ``peeked`` are those whose last batch a forward without gradients has followed, in a pass that began as one that
+    trains: a GAN makes its samples so, before its discriminator learns from the batch. ``windows`` are those of
+    which several batches came before the first forward. ``hand`` is a pass over a sampler that the script goes
+    through itself, and ``tell`` what tells of it, until some forwards have followed.
     """
 
     draws: Draws
     streams: Streams
     passes: list[Pass] = field(default_factory=list)
     windows: list[Pass] = field(default_factory=list)
+    peeked: list[Pass] = field(default_factory=list)
     hand: Pass | None = None
     tell: Callable[[], None] | None = None
 
     def gave(self, this: Pass, batch: Any) -> None:
         """Take note of a batch that the training was given."""
         this.rows = next(iter(_rows(batch)), None)
+        this.was_whole = False
+        self.peeked.clear()
         this.waiting += 1
         this.behind = 0
         self.draws.gave(this)
@@ -105,18 +111,22 @@ class Feed:
 
     def taken(self, wrapper: Any, given: Any) -> None:
         """Take note of a forward of a wrapped model, and of what it was given."""
-        if not (self.passes or self.windows):
+        if not (self.passes or self.windows or self.peeked):
             return
         import torch
 
         trains = wrapper.training and torch.is_grad_enabled()
-        rows = _rows(given) if trains else []
+        rows = _rows(given) if wrapper.training else []
+        if not trains:
+            self.peeked += [each for each in self.passes if each.trains and wrapper.training]
+            for this in self.peeked:
+                this.was_whole = this.was_whole or this.rows in rows
         for this in self._at_hand(trains=trains):
             this.forwards += 1
             if this.by_hand:
                 this.rows = rows[0] if rows else None
             self.draws.taken(this)
-            this.whole += this.rows in rows
+            this.whole += this.was_whole or this.rows in rows
             this.joins = bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
         self._go_on()
 
@@ -131,6 +141,9 @@ class Feed:
     def _at_hand(self, *, trains: bool) -> list[Pass]:
         """Return the passes whose last batch a forward takes; of a window, once it has taken as many as there were."""
         found = [each for each in self.passes if trains and each.waiting <= AHEAD]
+        if trains:
+            found += [each for each in self.peeked if not each.over]
+            self.peeked.clear()
         for this in self.windows if trains else ():
             this.behind -= 1
             if not this.behind and not this.over:

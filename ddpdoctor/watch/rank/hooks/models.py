@@ -124,7 +124,7 @@ def _begins(recorder: Recorder, model: Any, args: Any, kwargs: Any, with_gradien
     recorder.models.forward(model, with_gradients=with_gradients)
     if recorder.evaluations.open and model.training and with_gradients:
         recorder.safely(recorder.evaluations.over)
-    if recorder.feed.passes:
+    if recorder.feed.passes or recorder.feed.peeked:
         recorder.safely(recorder.feed.taken, model, (args, kwargs))
     if recorder.rows.active and with_gradients and (recorder.exchanges.windows or not recorder.rows.over):
         recorder.safely(_given, recorder, model, args)
