@@ -202,6 +202,30 @@ FAULTS = {
                 step(model, optimizer, batch)
         """,
     ),
+    "batches of one's own, seeded in a method with an epoch that nobody tells": (
+        "own-sampler-repeats-order",
+        "every epoch has the same order: Buckets draws it from the same seed",
+        """
+        class Buckets(Sampler):
+            def __init__(self, length):
+                self.length, self.epoch = length, 0
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+            def batches(self):
+                generator = torch.Generator().manual_seed(7 + self.epoch)
+                order = torch.randperm(self.length, generator=generator).tolist()
+                return [order[at : at + 8] for at in range(0, self.length, 8)]
+            def __iter__(self):
+                return iter(self.batches()[rank::world])
+            def __len__(self):
+                return self.length // 8 // world
+        loader = DataLoader(Numbers(), batch_sampler=Buckets(96))
+        model, optimizer = wrapped()
+        for epoch in range(3):  # guilty
+            for batch in loader:
+                step(model, optimizer, batch)
+        """,
+    ),
     "a sampler of one's own, seeded by the clock": (
         "shards-overlap",
         "shuffles by itself",

@@ -64,6 +64,12 @@ AILMENT = Ailment("DDP644", Severity.WARNING)
 FEWEST = 32  # rows of an epoch
 PASSES, LAST = 3, 2
 FORWARDS = 4  # of an epoch: all samples at once have no order
+SEEDED = Fix(
+    "seed with the epoch, and tell the sampler the epoch",
+    diff="-generator = torch.Generator().manual_seed(self.seed)\n"
+    "+generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
+    " for epoch in range(epochs):\n+    sampler.epoch = epoch",
+)
 SEEDS = {"manual_seed", "Random", "RandomState", "default_rng", "seed", "SeedSequence"}
 
 
@@ -87,14 +93,10 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         (
             Evidence(f"passes {last.order.number} and {event.number} both begin {shown(event.indices)}", "two orders",
                      f"rank {event.rank}"),
-            Evidence("its generator is seeded in __iter__", "a seed that holds the epoch", f"{event.site.file}:{line}"),
+            Evidence("its generator is seeded anew in each pass", "a seed that holds the epoch",
+                     f"{event.site.file}:{line}"),
         ),
-        Fix(
-            "seed with the epoch, and tell the sampler the epoch",
-            diff="-generator = torch.Generator().manual_seed(self.seed)\n"
-            "+generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
-            " for epoch in range(epochs):\n+    sampler.epoch = epoch",
-        ),
+        _told(event.site.file, this.sampler.kind) if knows_epoch else SEEDED,
         place(epoch_loop(this.started)) if knows_epoch else Place(file=event.site.file, line=line),
     )  # fmt: skip
 
@@ -171,10 +173,24 @@ def _says_epoch(file: str, line: int) -> bool:
 
 
 def _seeded(file: str, kind: str) -> int | None:
-    """Return the line of ``__iter__`` of a class that seeds a generator."""
+    """Return the line of ``__iter__`` of a class, or of a method that this one calls, that seeds a generator."""
     for node in tree_of(file).of(ast.ClassDef):
         if node.name == kind:
-            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__iter__"]
-            calls = [each for method in methods for each in ast.walk(method) if isinstance(each, ast.Call)]
+            methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
+            within = _calls(methods.get("__iter__"))
+            own = {ast.unparse(each.func).removeprefix("self.") for each in within}
+            calls = within + [each for name, method in methods.items() if name in own for each in _calls(method)]
             return next((each.lineno for each in calls if last_name(each.func) in SEEDS), None)
     return None
+
+
+def _told(file: str, kind: str) -> Fix:
+    """Return how a sampler that has the epoch in its seed is told it."""
+    methods = [node.name for each in tree_of(file).of(ast.ClassDef) if each.name == kind
+               for node in each.body if isinstance(node, ast.FunctionDef)]  # fmt: skip
+    how = "sampler.set_epoch(epoch)" if "set_epoch" in methods else "sampler.epoch = epoch"
+    return Fix("tell the sampler the epoch", diff=f" for epoch in range(epochs):\n+    {how}")
+
+
+def _calls(method: ast.FunctionDef | None) -> list[ast.Call]:
+    return [each for each in ast.walk(method) if isinstance(each, ast.Call)] if method else []
