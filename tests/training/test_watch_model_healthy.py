@@ -291,7 +291,21 @@ HEALTHY = {
                     pass
                 if number % 3 == 2:
                     handle.wait()
+            pending = dist.all_reduce(torch.zeros(0), async_op=True)
             optimizer.step()
+            pending.wait()
+        table = nn.Embedding(6, 4, sparse=True)
+        dist.broadcast(table.weight.data, 0)
+        optimizer = sgd(table)
+        for _ in range(4):
+            optimizer.zero_grad()
+            table(torch.randint(0, 6, (8,))).square().mean().backward()
+            pending = dist.all_reduce(torch.ones(2), async_op=True)
+            handle = dist.all_reduce(table.weight.grad.div_(world), async_op=True)
+            handle.wait()
+            table.weight.grad = handle.result()[0].coalesce() if handle.result() else table.weight.grad
+            optimizer.step()
+            pending.wait()
     """,
     "a training that fits several times": """
         bare = net()

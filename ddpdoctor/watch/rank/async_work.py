@@ -51,7 +51,7 @@ class Handles:
         alive = weakref.ref(work, lambda _: self._gone(identity))
         writes = not ordered and operation in WRITES_TO_ITS_OWN and isinstance(given, (list, tuple))
         room = MOST - len(self.in_flight)
-        memory = tuple(each.data_ptr() for each in given) if writes and len(given) <= room else ()
+        memory = tuple(filter(None, map(_address, given))) if writes and len(given) <= room else ()
         self.in_flight.update(dict.fromkeys(memory, identity))
         self.waiting[identity] = Handle(operation, group.group_name, ordered, site, alive, memory)
 
@@ -67,7 +67,7 @@ class Handles:
         if not self.in_flight or self.stepped >= TWICE:
             return
         grads = [each.grad for group in groups for each in group["params"] if each.grad is not None]
-        found = [self.in_flight[at] for each in grads if (at := each.data_ptr()) in self.in_flight]
+        found = [self.in_flight[at] for each in grads if (at := _address(each)) in self.in_flight]
         if not found:
             return
         self.stepped += 1
@@ -93,6 +93,14 @@ class Handles:
             self.dropped[key] = self.dropped.get(key, 0) + 1
             if self.dropped[key] == TWICE:
                 self.recorder.emit(AsyncWorkDropped, operation=handle.operation, count=TWICE, site=handle.site)
+
+
+def _address(tensor: Any) -> int:
+    """Return where a tensor begins in memory; 0 for one without elements, or without memory of its own."""
+    try:
+        return int(tensor.data_ptr())
+    except RuntimeError:  # sparse ones, among others
+        return 0
 
 
 def _called_by_user() -> bool:
