@@ -72,8 +72,8 @@ class Explainer:
         found = list(dispatcher.ask(first, training)) if first else []
         if first and not found and cause and cause.waits and state.told_hang:
             return []
-        if first and not found and (known := cause or (self._of_any_program(first) if lost else None)):
-            found = [Found(known.check, known.finding)]
+        if first and not found and cause:
+            found = [Found(cause.check, cause.finding)]
         if first and found:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
@@ -82,13 +82,23 @@ class Explainer:
                 progress=state.progress,
                 stack=_stack(records[failures.index(followed[0])]) if followed else (),
             )  # fmt: skip
-            found = list(dispatcher.ask(event, training))
+            found = [self._known_otherwise(each, first) for each in dispatcher.ask(event, training)]
         if not (found or first or state.gone or state.ended) and answer.cause:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
         return found
 
+    def _known_otherwise(self, found: Found, first: Failed | None) -> Found:
+        """Add what an error is that ends any program alike, to a finding that only repeats it."""
+        if first is None or not found.finding.message.endswith(first.said):
+            return found
+        named = self._of_any_program(first)
+        if named is None:
+            return found
+        message = f"{found.finding.message}: {named.finding.message}"
+        return Found(found.check, replace(found.finding, message=message, fix=named.finding.fix))
+
     def _of_any_program(self, failure: Failed) -> Named | None:
-        """Return what a failure is that ends any program alike: who runs that sees it, but for one rank of several."""
+        """Return the check's word on an error that has no cause in the training."""
         fresh = _prepared(self._checks, plain=True).anew()
         fresh.buffer.keep(iter([_record(failure)]))
         answer = fresh.answer()

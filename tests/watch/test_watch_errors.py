@@ -236,9 +236,11 @@ def test_an_error_before_a_barrier_in_finally() -> None:
     ]
     found = Explainer(CHECKS).explain(failures, Dispatcher(CHECKS))
 
-    assert [each.check.slug for each in found] == ["key-not-found"]
+    assert [each.check.slug for each in found] == ["one-rank-failed"]
     finding = found[0].finding
-    assert finding.message == "rank 1 asked for 'label', which is no key of batch"
+    assert (
+        finding.message == "rank 1 failed first: KeyError: 'label': rank 1 asked for 'label', which is no key of batch"
+    )
     assert (finding.place.file, finding.place.line, finding.place.rank) == ("/home/u/train.py", 18, 1)
     assert [each.source for each in finding.evidence] == ["rank 1", "rank 0, -1.0 s later"]
 
@@ -429,7 +431,10 @@ class TestLaunchers:
         [
             ("os.kill(os.getpid(), 9)", "DDP720 rank-died-or-stuck: rank 1 is gone without an exception; rank 0 lost"),
             ("sys.exit()", "DDP744 loop-left-early: rank 1 has left the loop at train.py:"),
-            ("{}['label']", "DDP438 key-not-found: rank 1 asked for 'label', which is no key"),
+            (
+                "{}['label']",
+                "DDP480 one-rank-failed: rank 1 failed first: KeyError: 'label': rank 1 asked for 'label', ",
+            ),
             ("raise OSError('odd')", "DDP480 one-rank-failed: rank 1 failed first: OSError: odd"),
         ],
         ids=["killed", "ended", "failed as any program does", "failed"],
