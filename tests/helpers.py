@@ -26,6 +26,8 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FIXTURES = ROOT / "fixtures"
 TORCHRUN = Path(sys.executable).with_name("torchrun")
+COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+"""Where warm ranks would not do: the parent of these is torchrun itself."""
 PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", "100"))
 """Seconds that a command has: a night on a machine that is shared gives it more, together with ``--timeout``."""
 CHECKS = load_checks()

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import itertools
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,17 @@ class Frame:
     line: int
     function: str
     owner: str = field(default="", compare=False)
+
+
+LOOPS = ("_worker_loop", "_bootstrap")
+
+
+def of_worker(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """Return the frames of a process's own work, of a stack that begins with the innermost one.
+
+    Below them a forked process has the frames of its parent.
+    """
+    return tuple(itertools.takewhile(lambda frame: frame.function.rpartition(".")[2] not in LOOPS, frames))
 
 
 def in_backward(file: str, function: str) -> bool:

@@ -172,5 +172,6 @@ def test_a_thread_of_the_scripts_is_its_own_though_the_watch_is_at_work_in_it(mo
     )
     monkeypatch.setattr(threads, "ask", lambda *_: {7: text})
 
-    assert threads.in_users_code(Path("/run/7")) == (("Thread-1 (save)", Site("/home/u/train.py", 28, "save")),)
+    saves = ("Thread-1 (save)", Site("/home/u/train.py", 28, "save"))
+    assert threads.in_users_code([Path("/run/7")]) == {7: (saves,)}
     assert threads.those_alone([Path("/run/7")]) == set()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
-from helpers import Command, Run, Script
+from helpers import COLD_TORCHRUN, Command, Run, Script
 
-COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-"""Of warm ranks the workers that hang would outlive them."""
 TEXT = """
 import threading, time
 import torch, torch.distributed as dist
@@ -50,7 +47,7 @@ dist.destroy_process_group()
 @pytest.mark.usefixtures("no_process_left")
 def test_the_lock_is_named_with_its_line(ddpdoctor: Run, script: Script) -> None:
     """Where a rank stands for so long; the fix is no spawn alone, which a lock in the data set forbids."""
-    path = script(TEXT.format("Words"))
+    path = script(TEXT.format("Words"))  # not under warm ranks, which the workers that hang would outlive
     done = ddpdoctor("run", "--hang-after", "4", "--on-finding", "raise", "--", *COLD_TORCHRUN, path)
     said = " ".join(done.stderr.split())
     line = next(number for number, each in enumerate(TEXT.splitlines(), 1) if "# here" in each)

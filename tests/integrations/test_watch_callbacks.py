@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import PATIENCE, Script
+from helpers import COLD_TORCHRUN, PATIENCE, Script
 
 from ddpdoctor.callbacks import needs, parts_of
 from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
@@ -124,8 +124,6 @@ if __name__ == "__main__":
     sys.stdout.write(f"rank {rank} watched {attached() is not None}\\n")
 """
 )
-# Ranks without a variable of their job know each other by their parent, which that of a warm rank is not.
-COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 Train = Callable[..., "subprocess.CompletedProcess[str]"]
 CASES = [
     pytest.param(
@@ -145,6 +143,7 @@ def train(python: str, script: Script, tmp_path: Path) -> Train:
     """Return what runs a training on two ranks, which Lightning starts by itself; its report is report.json."""
 
     def run(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # Ranks without a variable of their job know each other by their parent, which that of a warm rank is not.
         launcher = (python,) if text in {LIGHTNING, FABRIC} else COLD_TORCHRUN
         command = (*launcher, script(text), str(tmp_path / "report.json"), *arguments)
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=PATIENCE)

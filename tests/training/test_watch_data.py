@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,28 +16,15 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = (TESTS / "heads" / "data_head.txt").read_text(encoding="utf-8")
+GAN = indent((TESTS / "heads" / "gan.txt").read_text(encoding="utf-8"), " " * 8)
 END = "\ndist.destroy_process_group()\n"
 
 FAULTS = {
     "a GAN that makes its samples before it learns, told its epoch too late": (
         "set-epoch-constant",
         "the first two epochs have the same order: set_epoch(0) is called when the epoch has begun",
-        """
-        generator = DistributedDataParallel(nn.Linear(4, 8))
-        critic, optimizer = wrapped()
-        first = torch.optim.SGD(generator.parameters(), lr=0.01)
-        noise = torch.Generator().manual_seed(rank)
-        def play(real):
-            with torch.no_grad():
-                fake = generator(torch.randn(len(real), 4, generator=noise))
-            optimizer.zero_grad()
-            critic(torch.cat([real, fake])).square().mean().backward()
-            optimizer.step()
-            critic.requires_grad_(False)
-            first.zero_grad()
-            critic.module(generator(torch.randn(len(real), 4, generator=noise))).mean().backward()
-            first.step()
-            critic.requires_grad_(True)
+        GAN
+        + """
         data = Numbers()
         loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
         for epoch in range(3):
@@ -49,22 +36,8 @@ FAULTS = {
     "a GAN that makes its samples before it learns, without a sampler": (
         "no-distributed-sampler",
         "goes through all 96 samples",
-        """
-        generator = DistributedDataParallel(nn.Linear(4, 8))
-        critic, optimizer = wrapped()
-        first = torch.optim.SGD(generator.parameters(), lr=0.01)
-        noise = torch.Generator().manual_seed(rank)
-        def play(real):
-            with torch.no_grad():
-                fake = generator(torch.randn(len(real), 4, generator=noise))
-            optimizer.zero_grad()
-            critic(torch.cat([real, fake])).square().mean().backward()
-            optimizer.step()
-            critic.requires_grad_(False)
-            first.zero_grad()
-            critic.module(generator(torch.randn(len(real), 4, generator=noise))).mean().backward()
-            first.step()
-            critic.requires_grad_(True)
+        GAN
+        + """
         torch.manual_seed(0)
         loader = DataLoader(Numbers(), batch_size=8, shuffle=True)  # guilty
         for epoch in range(3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = (TESTS / "heads" / "data_head.txt").read_text(encoding="utf-8")
+GAN = indent((TESTS / "heads" / "gan.txt").read_text(encoding="utf-8"), " " * 8)
 END = "\ndist.destroy_process_group()\n"
 
 HEALTHY = {
@@ -500,22 +501,8 @@ HEALTHY = {
                 for batch in DataLoader(stream, batch_size=8):
                     step(model, optimizer, batch)
     """,
-    "a GAN, and an evaluation without gradients in training mode": """
-        generator = DistributedDataParallel(nn.Linear(4, 8))
-        critic, optimizer = wrapped()
-        first = torch.optim.SGD(generator.parameters(), lr=0.01)
-        noise = torch.Generator().manual_seed(rank)
-        def play(real):
-            with torch.no_grad():
-                fake = generator(torch.randn(len(real), 4, generator=noise))
-            optimizer.zero_grad()
-            critic(torch.cat([real, fake])).square().mean().backward()
-            optimizer.step()
-            critic.requires_grad_(False)
-            first.zero_grad()
-            critic.module(generator(torch.randn(len(real), 4, generator=noise))).mean().backward()
-            first.step()
-            critic.requires_grad_(True)
+    "a GAN, and an evaluation without gradients in training mode": GAN
+    + """
         data = Numbers()
         loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
         held = DataLoader(Numbers(24), batch_size=8)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
+from helpers import CHECKS, COLD_TORCHRUN, FIXTURES, Command, Port, Run, Script
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.selftest.trainings import watched
@@ -278,7 +278,6 @@ def test_a_rank_that_is_lost_at_exit(
     assert shown == [unraisable]
 
 
-COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 ALONE = """
 import os, subprocess, sys
 import torch, torch.distributed as dist

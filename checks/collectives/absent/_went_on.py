@@ -53,6 +53,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
     if found.skipped and (handler := _only_handler(call.site)):
         return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
     tests = tests_above(call.site) if call.site and found.skipped is not False else []
+    why = f"`{tests[0][0]}`, {short(tests[0][1])}" if tests else "a test, an early return, a cached result"
     handler = _only_handler(found.via) if found.skipped and not tests else None
     return Finding(
         (
@@ -80,12 +81,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
         if found.skipped is not None
         else Ambiguity(
             (
-                f"rank {found.other} left {call.operation} out "
-                + (
-                    f"(`{tests[0][0]}`, {short(tests[0][1])})"
-                    if tests
-                    else "(a test, an early return, a cached result)"
-                ),
+                f"rank {found.other} left {call.operation} out ({why})",
                 f"rank {found.rank} left the loop earlier (break, other number of batches)",
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",

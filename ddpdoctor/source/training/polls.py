@@ -55,17 +55,20 @@ def question(file: str, line: int) -> Question | None:
 def search(file: str, line: int) -> Question | None:
     """Return what a small ``while True`` around a line tries until it finds it: its only way out is one test."""
     loop = next(reversed(loops_around(file, line)), None)
-    if not isinstance(loop, ast.While) or not isinstance(loop.test, ast.Constant) or len(loop.body) > SMALL:
+    if not isinstance(loop, ast.While) or not _is_endless(loop) or len(loop.body) > SMALL:
         return None
     ways = [each for each in ast.walk(loop) if isinstance(each, (ast.Break, ast.Return, ast.Raise, ast.Yield))]
     tests = [each for each in loop.body if isinstance(each, ast.If) and set(ways) <= {*ast.walk(each)}]
     return Question(tests[0].test, "until") if len(ways) == 1 and tests and not tests[0].orelse else None
 
 
+def _is_endless(loop: ast.While) -> bool:
+    return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+
+
 def _asked(loop: ast.While) -> Question | None:
-    endless = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     body = [each for each in loop.body if not (_only_tells(each) or _is_limit(each))]
-    if not endless:
+    if not _is_endless(loop):
         return None if body else Question(loop.test, "while")
     match body:
         case [ast.If(test=test, body=[*_, ast.Break() | ast.Return()], orelse=[])]:

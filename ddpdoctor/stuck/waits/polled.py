@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.host.process.handlers import handled
 from ddpdoctor.host.process.waits.wait import THE_STORE, Awaited
 from ddpdoctor.source.training.polls import Question, flag_of, question, store_asked
 from ddpdoctor.watch.user_frames import is_users
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.looks.look import Seen
     from ddpdoctor.stuck.looks.spy import Stack
 
+REAL_TIME = 32  # the first signal that scripts do not use by a name of its own
 OWN_SIGNALS = {signal.SIGINT, signal.SIGCHLD}
 """Those that Python itself, and torch's data loader, have handlers for."""
 
@@ -89,9 +90,5 @@ def _users(stack: Stack) -> Frame | None:
 
 def _has_handlers(pid: int) -> bool:
     """Whether a signal has a handler of the script's own, which could change anything; also where that is not known."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        caught = next(int(each.split()[1], 16) for each in lines if each.startswith("SigCgt:"))
-    except (OSError, ValueError, StopIteration):
-        return True
-    return any(caught >> (each - 1) & 1 for each in range(1, 32) if each not in OWN_SIGNALS)
+    found = handled(pid)
+    return found is None or any(each < REAL_TIME and each not in OWN_SIGNALS for each in found)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.stack import of_worker
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.spy import stacks
 from ddpdoctor.stuck.waits.kept import of_fork
@@ -18,12 +18,9 @@ from ddpdoctor.watch.events import Site, Worker
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.spy import Stack
 
 MOST = 64  # that are looked into
-LOOP = ("_worker_loop", "_bootstrap")
-"""Where a process's own work begins: below it a forked one has the frames of its parent."""
 
 
 def started_by(pid: int) -> list[int]:
@@ -44,7 +41,7 @@ def workers(pid: int, alone: Sequence[int] = ()) -> tuple[Worker, ...]:
         site = _site(stack)
         if site is not None:
             operation = communication(stack.frames) if _is_copy(each, pid) else ""
-            own = replace(stack, frames=tuple(_own(stack)))
+            own = replace(stack, frames=of_worker(stack.frames))
             found.append(Worker(each, site, of_fork(each, awaited(each, stack.frames), own), operation))
     return tuple(found)
 
@@ -56,12 +53,8 @@ def _is_copy(pid: int, of: int) -> bool:
     return False
 
 
-def _own(stack: Stack) -> Iterator[Frame]:
-    return itertools.takewhile(lambda frame: frame.function.rpartition(".")[2] not in LOOP, stack.frames)
-
-
 def _site(stack: Stack) -> Site | None:
     users = (
-        each for each in _own(stack) if is_users(each.file) and not each.file.startswith("<")
+        each for each in of_worker(stack.frames) if is_users(each.file) and not each.file.startswith("<")
     )  # python -c: a helper's
     return next((Site(each.file, each.line, each.function) for each in users), None)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.host.process.system_calls import waits_for_nobody
+from ddpdoctor.host.process.waits.awaited import LOADER
 from ddpdoctor.host.process.waits.wait import OF_NATIVE_THREADS, OF_PYTHON, Awaited, taken_before_fork
+from ddpdoctor.host.stack import of_worker
 from ddpdoctor.source.held import asked_lock
 from ddpdoctor.watch.events import Worker
 from ddpdoctor.watch.monitor.seen.stacks import dump_of_fork
@@ -23,10 +24,6 @@ from ddpdoctor.watch.user_frames import is_users, users_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
-
-LOADER = "torch/utils/data/dataloader.py"
-LOOPS = frozenset({"_worker_loop", "_bootstrap"})
-"""Where a process's own work begins: below it a forked one has the frames of its parent."""
 
 
 def kept_workers(pid: int, base: Path, frames: Sequence[Frame]) -> tuple[Worker, ...]:
@@ -43,7 +40,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _worker(pid: int, base: Path) -> Worker:
-    frames = [*takewhile(lambda each: each.function not in LOOPS, dump_of_fork(pid, base))]
+    frames = of_worker(dump_of_fork(pid, base))
     sites = users_sites(frames)
     return Worker(pid, next(iter(sites), None), _awaited(frames))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.connections import peers
@@ -81,6 +81,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         return None
     pids = [each.pid for each in found]
     others = siblings(pids) if len(pids) < size else ()
+    found = _with_threads(found, ranks)
     return Stalled(
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
@@ -146,7 +147,6 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
     pid = each.reader.pid
     frames, flight, recent = look.second.get(pid, ()), look.flights.get(pid, ()), each.reader.communications()
     stack = tuple(users_sites(frames))
-    keeps = awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None
     return Position(
         rank=each.rank,
         pid=pid,
@@ -162,9 +162,16 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         pending=flight,
         stack=stack,
         workers=kept_workers(pid, each.reader.base, frames) if doing is Doing.STANDING else (),
-        threads=in_users_code(each.reader.base) if keeps is not None and keeps.thread else None,
-        awaited=keeps,
+        awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
     )
+
+
+def _with_threads(found: Iterable[Position], ranks: Iterable[Rank]) -> list[Position]:
+    """Ask ranks that wait for a thread of their own, all at once, for their other threads."""
+    found = list(found)
+    keeps = {each.pid for each in found if each.awaited is not None and each.awaited.thread}
+    named = in_users_code([each.reader.base for each in ranks if each.reader.pid in keeps]) if keeps else {}
+    return [replace(each, threads=named.get(each.pid)) for each in found]
 
 
 def _waits_in(operation: str, recent: tuple[Communication, ...], stack: Sequence[Site]) -> str:

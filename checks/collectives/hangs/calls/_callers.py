@@ -22,13 +22,16 @@ def caller_of(call: Site, going: Site) -> Site | None:
     """
     if call.file != going.file or call.function == going.function:
         return None
+    caller = _only_caller(call)
+    return caller if caller is not None and caller.function == going.function else None
+
+
+def _only_caller(call: Site) -> Site | None:
+    """Return the one line of its file that calls the function of a line, where one function there has that name."""
     tree = tree_of(call.file)
-    if sum(each.name == call.function for each in tree.of(ast.FunctionDef)) != 1:
-        return None
+    made = [each for each in tree.of(ast.FunctionDef) if each.name == call.function]
     named = [each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == call.function]
-    if len(named) != 1 or _function(tree, named[0]) != going.function:
-        return None
-    return Site(call.file, named[0].lineno, going.function)
+    return Site(call.file, named[0].lineno, _function(tree, named[0])) if len(made) == len(named) == 1 else None
 
 
 def tests_above(call: Site) -> list[tuple[str, Site]]:
@@ -36,14 +39,13 @@ def tests_above(call: Site) -> list[tuple[str, Site]]:
 
     Only functions count that one line of the file calls, and that have a name of their own there.
     """
-    tree, found, site = tree_of(call.file), [], call
+    found: list[tuple[str, Site]] = []
+    site: Site | None = call
     for _ in range(DEEPEST):
-        found += [(test, site) for test in tests_around(site.file, site.line) if "__name__" not in test]
-        named = [each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == site.function]
-        made = [each.name for each in tree.of(ast.FunctionDef)] + [each.name for each in tree.of(ast.AsyncFunctionDef)]
-        if len(named) != 1 or made.count(site.function) != 1:
+        if site is None:
             break
-        site = Site(call.file, named[0].lineno, _function(tree, named[0]))
+        found += [(test, site) for test in tests_around(site.file, site.line) if "__name__" not in test]
+        site = _only_caller(site)
     return found
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from ddpdoctor.host.process.handlers import handled
 from ddpdoctor.host.stack import Frame, ask_main_thread, read_stack
 from ddpdoctor.watch.event_log import DUMP, STACK
 from ddpdoctor.watch.monitor.seen.questions import PATIENCE, ask, gather
@@ -61,9 +62,9 @@ def _dumped(bases: Collection[Path]) -> dict[int, str]:
 def dump_of_fork(pid: int, base: Path) -> tuple[Frame, ...]:
     """Return the stack of a process that a rank has forked, and whose only thread rests for good; none if it does not.
 
-    It has the rank's handler of the signal, and writes to the rank's file.
+    It has the rank's handler of the signal, and writes to the rank's file; without a handler it would end.
     """
-    if STACK_SIGNAL is None or not _handles(pid, STACK_SIGNAL):
+    if STACK_SIGNAL is None or STACK_SIGNAL not in (handled(pid) or ()):
         return ()
     path = base.with_suffix(DUMP)
     with suppress(OSError):
@@ -71,15 +72,6 @@ def dump_of_fork(pid: int, base: Path) -> tuple[Frame, ...]:
         ask_main_thread(pid, STACK_SIGNAL)
         return read_stack(gather({pid: path}, _whole).get(pid, ""))
     return ()
-
-
-def _handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal: what has none would end."""
-    with suppress(OSError, ValueError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        caught = next((each.partition(":")[2] for each in lines if each.startswith("SigCgt:")), "0")
-        return bool(int(caught, 16) >> (number - 1) & 1)
-    return False
 
 
 def _whole(path: Path) -> str | None:

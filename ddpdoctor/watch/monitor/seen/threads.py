@@ -32,16 +32,17 @@ def those_alone(bases: Iterable[Path]) -> set[int]:
     return {pid for pid, text in told.items() if all(map(is_idle, map(read_stack, text.split("\n\n"))))}
 
 
-def in_users_code(base: Path) -> tuple[tuple[str, Site], ...] | None:
-    """Return the other threads of a process that are in the user's code, by name, with their lines.
+def in_users_code(bases: Iterable[Path]) -> dict[int, tuple[tuple[str, Site], ...]]:
+    """Return the other threads of processes that are in the user's code, by pid: their names and lines.
 
-    None where it does not answer.
+    Those that do not answer are left out.
     """
-    told = ask([base], THREADS)
-    if not told:
-        return None
+    return {pid: _in_users_code(text) for pid, text in ask(bases, THREADS).items()}
+
+
+def _in_users_code(told: str) -> tuple[tuple[str, Site], ...]:
     found = []
-    for text in told[int(base.name)].split("\n\n"):
+    for text in told.split("\n\n"):
         frames = read_stack(text)
         site = None if is_idle(frames) else next(iter(users_sites(frames)), None)
         if site is not None:

@@ -117,8 +117,8 @@ class Feed:
 
         trains = wrapper.training and torch.is_grad_enabled()
         rows = _rows(given) if wrapper.training else []
-        if not trains:
-            self.peeked += [each for each in self.passes if each.trains and wrapper.training]
+        if wrapper.training and not trains:
+            self.peeked += [each for each in self.passes if each.trains]
             for this in self.peeked:
                 this.was_whole = this.was_whole or this.rows in rows
         for this in self._at_hand(trains=trains):
