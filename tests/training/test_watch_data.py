@@ -385,6 +385,8 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
 
     until = checks[slug] if slug == "empty-loader" else None  # that one hangs; the others run to their end
     found = [each for each in watched(path, CHECKS, jobs, until) if each.check.area != "collectives"]
+    if slug == "empty-loader":  # where its rank has come to its end before all were stopped, that is told as well
+        found = [each for each in found if each.check.slug != "uneven-inputs"]
 
     assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
     ((_, finding),) = found
