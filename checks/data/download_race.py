@@ -67,7 +67,7 @@ def before_the_barrier(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
-    if _is_another_launchers(script) or script.has_one_rank_a_host:
+    if _is_another_launchers(script) or _has_one_rank_a_host(script, project):
         return
     for call in script.nodes(ast.Call):
         wanted, where = keyword(call, "download"), given(call, 0, "root")
@@ -101,7 +101,7 @@ FILES = {
 @lint
 def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that all ranks are to download to one place."""
-    if _is_another_launchers(script) or script.has_one_rank_a_host:
+    if _is_another_launchers(script) or _has_one_rank_a_host(script, project):
         return
     own = {id(call): where for call, where in _by_own_function(script)}
     for call in (*script.calls(*FILES), *(call for call in script.nodes(ast.Call) if id(call) in own)):
@@ -125,6 +125,19 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
             ),
             script.place(call),
         )
+
+
+ONE_A_HOST = r"(?=[^\n]*--nproc[-_]per[-_]node[= ]1\b)(?=[^\n]*--nnodes[= ](?!1\b))"
+
+
+def _has_one_rank_a_host(script: Script, project: Around) -> bool:
+    """Whether the ranks are on hosts of their own: by the script itself, or by the shell scripts that start it."""
+    if script.has_one_rank_a_host:
+        return True
+    name = script.path.replace("\\", "/").rpartition("/")[2]
+    texts = [re.sub(r"\\\n", " ", each) for each in project.launches_beside()]
+    lines = [line for each in texts for line in each.splitlines() if name in line]
+    return bool(lines) and all(re.search(ONE_A_HOST, each) for each in lines)
 
 
 MANY = 99  # arguments, which no call has

@@ -98,6 +98,7 @@ class Script(Meaning):
                 for each in stores
             )
             or self._meets_at_other_host
+            or self._is_told_where_to_meet
         )
 
     @cached_property
@@ -111,6 +112,21 @@ class Script(Meaning):
         addresses = {address for each in self.nodes(ast.Constant) if isinstance(each.value, str)
                      for address in ADDRESS.findall(each.value)}  # fmt: skip
         return bool(self._calls.get(INIT)) and any(not each.startswith(("127.", "0.", "224.")) for each in addresses)
+
+    @cached_property
+    def _is_told_where_to_meet(self) -> bool:
+        """Whether an address and a rank are typed for each process: by hand, as on hosts of their own.
+
+        Two processes of one host can be started so as well: it is not known then.
+        """
+        if re.search(r"environ|getenv|LOCAL|spawn|Process\(|start_processes|127\.|localhost|file://", self.text):
+            return False
+        inits = self._calls.get(INIT, [])
+        given = [(keyword(each, "init_method"), keyword(each, "rank")) for each in inits]
+        return bool(inits) and all(
+            rank is not None and method is not None and not isinstance(self.value(method), ast.Constant)
+            for method, rank in given
+        )
 
     @property
     def is_test(self) -> bool:

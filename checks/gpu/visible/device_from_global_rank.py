@@ -9,7 +9,7 @@ The global rank counts over all nodes: on the second node of eight GPUs it begin
 
 Start it on two nodes. On one node the global rank is the local one, and nothing is wrong: `ddpdoctor lint` tells it
 with `--confidence likely` only, where the number comes from `get_rank()` or RANK without a modulo, in a file that
-starts no processes itself.
+neither starts processes itself nor is imported by one that does.
 
 ## How to mend it
 
@@ -43,6 +43,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a global rank that names a device."""
     if SPAWN & script.all_calls().keys() or script.frameworks:
         return
+    on_several = project.in_launches(SEVERAL_NODES)
+    if project.others_say(r"\bspawn\(") and not on_several:
+        return  # the script that imports this one starts the ranks of one node itself
     told = set()
     for node in (*script.calls("torch.cuda.set_device"), *script.calls(DDP)):
         devices = keyword(node, "device_ids")
@@ -55,7 +58,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),
                     Fix("choose the GPU by the local rank"),
                     script.place(node),
-                    ambiguity=None if project.in_launches(SEVERAL_NODES) else ONE_NODE,
+                    ambiguity=None if on_several else ONE_NODE,
                 )
 
 

@@ -42,7 +42,7 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     if function is None or function in seen:
         return function is None and tree.class_of(node) is None
     seen |= {function}
-    sites = [each for each in some_sites(tree, function) if not is_in_turn(tree, each)]
+    sites = [each for each in some_sites(tree, function) if not is_in_turn(tree, each) and _takes(function, each)]
     is_called = any(all_ranks_reach(tree, site, seen) for site in sites)
     return is_called or _is_called_abroad(tree, function, seen)
 
@@ -112,6 +112,7 @@ def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST], 
         return False
     if any(
         all_ranks_reach(there, site, seen)
+        and _takes(function, site)
         and not is_in_turn(there, site)
         and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
         and not (relayed and _waits_before(there, site))
@@ -126,6 +127,17 @@ def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST], 
         and ranks_of_others_reach(there, site, seen, relayed=True)
         for there, site in tree.relays(function)
     )
+
+
+def _takes(function: Function, site: ast.Call) -> bool:
+    """Whether a function takes the keywords of a call of it, which raises else; where they are another's, it does."""
+    if isinstance(function, ast.Lambda) or function.decorator_list:
+        return True
+    if ast.unparse(site.func).rpartition(".")[2] != function.name:
+        return True
+    given = function.args
+    known = {each.arg for each in (*given.args, *given.kwonlyargs)}
+    return given.kwarg is not None or {each.arg for each in site.keywords if each.arg} <= known
 
 
 def _waits_before(tree: Tree, node: ast.Call) -> bool:
