@@ -44,7 +44,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a way out of a training loop that one rank alone takes."""
-    for node in script.nodes(ast.Break, ast.Return):
+    for node in (*script.nodes(ast.Break, ast.Return), *_ends(script)):
         loop = next((each for each in script.tree.above(node) if isinstance(each, LOOPS)), None)
         if isinstance(loop, ast.While) or loop is None or script.function(loop) is not script.function(node):
             continue
@@ -59,6 +59,14 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("tell all ranks whether to leave, and let them leave together", diff=MEND),
                 script.place(node),
             )
+
+
+def _ends(script: Script) -> Iterator[ast.Call]:
+    """Yield the calls that end the process as one that has done its work; a launcher ends the others after an error."""
+    for call in script.calls("sys.exit", "exit", "quit"):
+        match call.args:
+            case [] | [ast.Constant(value=0)]:
+                yield call
 
 
 MEND = (
@@ -126,7 +134,25 @@ def _meeting(script: Script, loop: ast.For | ast.AsyncFor) -> ast.Call | None:
             continue
         if script.resolve(node.func) in COLLECTIVES:
             return node
-        wrap = script.wrap(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else None
-        if wrap is not None and wrap.kind == "DistributedDataParallel":  # unwrapped, there is one process alone
+        if _is_wrapped(script, node.func) or _trains(script, node):  # unwrapped, there is one process alone
             return node
     return None
+
+
+def _trains(script: Script, call: ast.Call) -> bool:
+    """Whether a call of a function of the project hands it a wrapped model, which it calls, and goes backward."""
+    found = script.defined(call.func)
+    if found is None or not isinstance(found[1], ast.FunctionDef):
+        return False
+    names = [each.arg for each in (*found[1].args.posonlyargs, *found[1].args.args)]
+    wrapped = {name for name, each in zip(names, call.args, strict=False) if _is_wrapped(script, each)}
+    wrapped |= {each.arg for each in call.keywords if each.arg and _is_wrapped(script, each.value)}
+    called = [each.func for each in ast.walk(found[1]) if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.Name) and each.id in wrapped for each in called) and any(
+        isinstance(each, ast.Attribute) and each.attr == "backward" for each in called
+    )
+
+
+def _is_wrapped(script: Script, node: ast.expr) -> bool:
+    wrap = script.wrap(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    return wrap is not None and wrap.kind == "DistributedDataParallel"

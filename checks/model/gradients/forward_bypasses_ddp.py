@@ -13,7 +13,7 @@ wrapper was not called since the step before. ddpdoctor compares both in the fir
 
 In a source (`ddpdoctor lint`): what `model.module(...)` returns flows into `backward()`, the model is wrapped there on
 every way, and the function never calls the wrapped model; or the bare model's does, and its wrapper, under another
-name, is called nowhere.
+name, is called nowhere; or `model = model.module` takes the wrapper off as soon as it is made.
 
 ## How to mend it
 
@@ -54,9 +54,10 @@ from ddpdoctor.check import (
 from ..._ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
 from ._bypassed import EXCHANGES, called_past, is_of_parts, mend
+from ._thrown_away import OF_GRADIENTS, thrown_away
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP560", Severity.ERROR)
 SURE = 2  # steps: what happens in the first alone is some warming up
@@ -156,6 +157,21 @@ def beside_the_wrapper(script: Script) -> Iterator[Finding]:
                     script.place(call),
                 )
                 break
+
+
+@lint
+def taken_off(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a wrapper that is taken off before anything called it, in a training."""
+    if not project.says(r"\.backward\(") or project.says(OF_GRADIENTS):
+        return
+    for wrap, off in thrown_away(script):
+        model = script.code(off.value) if off.value is not wrap else "DistributedDataParallel(...)"
+        yield Finding(
+            f"{model}.module takes the wrapper off again: nothing calls it, and gradients are not averaged",
+            (script.seen(off, "the wrapper, kept and called"), script.seen(wrap)),
+            Fix("keep the wrapper, and call it", diff=f"-{script.code(script.tree.statement(off) or off)}"),
+            script.place(off),
+        )
 
 
 PREPARES = {

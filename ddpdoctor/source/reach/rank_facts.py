@@ -124,6 +124,20 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
     return None
 
 
+OF_ONE_NODE = re.compile(
+    r"(?:gpus?|proc\w*|devices?|ranks?)_?per_?(?:node|machine|host)|local_(?:world_)?size|^n_?gpus?$"
+)
+
+
+def is_rank_within_node(tree: Tree, node: ast.expr) -> bool:
+    """Whether an expression calculates the local rank: the rank, modulo what counts the ranks of one node."""
+    match node:
+        case ast.BinOp(op=ast.Mod(), left=number, right=per_node) if fact(tree, number) is Fact.RANK:
+            name = (dotted(per_node) or "").rpartition(".")[2]
+            return fact(tree, per_node) is Fact.LOCAL_WORLD_SIZE or OF_ONE_NODE.search(name.lower()) is not None
+    return False
+
+
 def _is_context(tree: Tree, node: ast.expr) -> bool:
     """Whether an expression is the context that Ray Train gives a worker, or a name that holds it."""
     held = [each.value for each in values(tree, node)] if isinstance(node, ast.Name) else [node]

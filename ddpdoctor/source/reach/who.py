@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
 from ddpdoctor.source.reach.holders import shown_by, tests_of_holders
-from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
+from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number, is_rank_within_node
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 
@@ -59,7 +59,7 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
             if (switch := shown_by(tree, left)) is not None:
                 moved = isinstance(operator, ast.Gt) or (number and isinstance(operator, (ast.Eq, ast.GtE)))
                 return other(who(tree, switch, depth - 1)) if moved else None
-            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK} and not is_process_number(tree, left):
+            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK} and not _counts_processes(tree, left):
                 return None
             match operator, number:
                 case (ast.Eq(), _) | (ast.Lt(), 1) | (ast.LtE(), 0):
@@ -94,6 +94,10 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
                 return _of_branches(tree, function, depth)
             return next(iter(sides)) if len(sides) == 1 else None
     return None
+
+
+def _counts_processes(tree: Tree, node: ast.expr) -> bool:
+    return is_process_number(tree, node) or is_rank_within_node(tree, node)
 
 
 def _holds_something(tree: Tree, node: ast.expr, depth: int) -> str | None:
