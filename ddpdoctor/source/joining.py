@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Defined, Tree
 
 JOINS = re.compile(
-    r"\b(?:init_process_group|DistributedDataParallel)\b|\b(?:spawn|start_processes)\s*\(|import[^\n]*\bspawn\b"
+    r"\binit_process_group\b|\bDistributedDataParallel(?:\s*\(| as )|\b(?:spawn|start_processes)\s*\("
+    r"|import[^\n]*\bspawn\b"
     r"|\bAccelerator\("
 )
-"""What a training of several ranks says; `set_start_method("spawn")` is about the workers of a loader."""
+"""What a training of several ranks says, beyond an import that it can leave unused.
+
+`set_start_method("spawn")` is about the workers of a loader.
+"""
 
 
 def run_by(tree: Tree, called: Defined) -> ast.FunctionDef | None:

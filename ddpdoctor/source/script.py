@@ -174,8 +174,11 @@ class Script(Meaning):
     def joins_elsewhere(self, node: ast.AST) -> bool:
         """Whether a function of another file, which makes the process group, is called before a node.
 
-        One that makes it on some condition of the caller's counts where the file itself is about several ranks.
+        One that makes it on some condition of the caller's counts where the file itself is about several ranks. A file
+        that wraps its models in DataParallel alone is run as one process, which such a helper lets pass.
         """
+        if self._calls.get("torch.nn.parallel.DataParallel") and not self._calls.get(DDP):
+            return False
         main = [
             each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)
         ]

@@ -134,6 +134,8 @@ def _is_saved_on_cpu(script: Script, project: Around) -> bool:
     trees = [script.tree, *(tree for _, tree in project.trees(r"torch\.save"))]
     saved = [(tree, each) for tree in trees for each in tree.of(ast.Call) if ast.unparse(each.func) == "torch.save"]
     weights = [(tree, each) for tree, each in saved if WEIGHTS.search(ast.unparse(each))]
+    if project.says(OFFLOADS):
+        return True
     return bool(weights) and all(TO_CPU.search(ast.unparse(each)) or _is_moved(tree, each) for tree, each in weights)
 
 
@@ -146,6 +148,8 @@ def _is_moved(tree: Tree, saved: ast.AST) -> bool:
 
 WEIGHTS = re.compile(r"state|model|net|ckpt|checkpoint|dict", re.IGNORECASE)
 TO_CPU = re.compile(r"\.cpu\(\)|\.to\([\"']cpu")
+OFFLOADS = r"\b(?:offload_to_cpu|cpu_offload)=True"
+"""What has FSDP move the weights that it gathers."""
 
 
 def _is_reached(script: Script, call: ast.Call) -> bool:

@@ -152,7 +152,8 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 def _is_made_by_some(script: Script, call: ast.Call, path: ast.expr) -> bool:
     """Whether another line of the file, behind a test that can depend on the rank, makes the folder of an option."""
-    parts = {script.code(each) for each in ast.walk(script.value(path)) if isinstance(each, ast.Attribute)}
+    options = (ast.Attribute, ast.Subscript)
+    parts = {script.code(each) for each in ast.walk(script.value(path)) if isinstance(each, options)}
     others = [each for each in script.calls("os.makedirs", "os.mkdir") if each is not call and each.args]
     return any(
         script.code(each.args[0]) in parts and any(guard.is_rankish(script.tree) for guard in script.guards(each))

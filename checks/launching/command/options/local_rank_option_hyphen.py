@@ -149,7 +149,7 @@ def _is_launched_beside(script: Script, project: Around) -> bool:
 
 def _is_launched(script: Script, project: Around) -> bool:
     """Whether a command of torch.distributed.launch stands in the script, or one that names it in a launch script."""
-    if re.search(LAUNCHED, script.text):
-        return True
     name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
-    return project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}")
+    if project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}"):
+        return True
+    return re.search(LAUNCHED, script.text) is not None and not project.in_launches(rf"\btorchrun\b{GOES_ON}\b{name}")
