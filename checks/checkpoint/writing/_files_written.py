@@ -88,7 +88,7 @@ def _is_method(script: Script, call: ast.Call) -> bool:
 
 
 def is_named(script: Script, path: ast.expr) -> bool:
-    """Whether a literal is part of a path, here or in the variable that holds it: no object like a file, nor left empty."""
+    """Whether a literal is part of a path, here or in the variable that holds it: no object, nor left empty."""
     held = script.held(path) if isinstance(path, ast.Name) else path
     return held is not None and any(
         isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value for each in ast.walk(held)
