@@ -62,8 +62,8 @@ class Script(Meaning):
     def joins(self) -> bool:
         """Whether it makes a process group, or wraps a model in DDP: a training of several processes."""
         inits = self._calls.get(INIT, [])
-        sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
-        ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
+        sizes = [self.constant(size) for each in inits if (size := keyword(each, "world_size")) is not None]
+        ones = [size for size in sizes if size is not None and size.value == 1]
         wraps = [] if inits else [each for each in self._calls.get(DDP, ()) if not self._is_dead(each)]
         return len(ones) < len(inits) or bool(wraps)
 

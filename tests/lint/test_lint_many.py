@@ -169,3 +169,18 @@ def test_the_folders_of_checks_are_known_unloaded() -> None:
     *found, loaded = done.stdout.split()
     assert any((Path(each) / "host").is_dir() for each in found)
     assert loaded == "False"
+
+
+def test_a_rank_that_goes_through_many_calls_is_followed(tmp_path: Path) -> None:
+    """Each of seven functions hands it on in six calls, out of three assignments: asked once, they are few."""
+    text = ["import torch.distributed as dist"]
+    for at in range(6):
+        text += [f"def f{at}(rank, a):", "    r = rank", "    if a: r = int(rank)", "    if not a: r = rank"]
+        text += [f"    f{at + 1}(r, a)"] * 6
+    text += ["def f6(rank, a):", "    if rank > 0:", "        dist.barrier()"]
+    path = tmp_path / "train.py"
+    path.write_text("\n".join([*text, "dist.init_process_group('gloo')", "f0(dist.get_rank(), 1)"]))
+
+    told = lint([path], ALL, cached=False)
+
+    assert told.faults == ()

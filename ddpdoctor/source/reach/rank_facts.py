@@ -94,10 +94,17 @@ NODES = re.compile(r"node|gpus?\b|gpus_|n_?proc|machine|host|\bnr\b|world_id|loc
 """Words of a product that counts the ranks of the nodes before."""
 
 
-def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa: PLR0911 - one case an expression
+def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:
     """Return what a number is; None where that is not certain."""
-    if depth == 0:
-        return None
+    key = node, depth
+    if key not in tree.facts:
+        found = _fact(tree, node, depth) if depth else None
+        tree.facts[key] = found.value if found is not None else None
+    held = tree.facts[key]
+    return Fact(held) if held is not None else None
+
+
+def _fact(tree: Tree, node: ast.expr, depth: int) -> Fact | None:  # noqa: PLR0911 - one case an expression
     name = variable(tree, node)
     if name is not None:
         return VARIABLES.get(name)

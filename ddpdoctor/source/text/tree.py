@@ -51,6 +51,8 @@ class Tree:
     """Whether expressions can depend on the rank, by how far they are followed and the words that say so; as above."""
     sides: dict[tuple[ast.AST, int], str | None] = field(default_factory=dict)
     """Which ranks tests let through, by how far they are followed; as above."""
+    facts: dict[tuple[ast.AST, int], str | None] = field(default_factory=dict)
+    """What numbers are, as the rank, by how far they are followed; as above."""
     holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)
     """What each expression is bound to, once somebody asked."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
