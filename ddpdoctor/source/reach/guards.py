@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,14 +65,29 @@ def guards(tree: Tree, node: ast.AST) -> Iterator[Guard]:
 
 
 def _left_before(tree: Tree, statement: ast.stmt) -> Iterator[Guard]:
-    """Yield the tests before a statement, in its block, that leave the block."""
+    """Yield the tests before a statement, in its block, that leave the block; of asserts those that want one process.
+
+    What others assert, as that a rank is below the world size, holds on all.
+    """
     block = tree.block(statement)
     for each in block[: block.index(statement)]:
+        if isinstance(each, ast.Assert) and (
+            is_alone(tree, each.test, holds=True) or NO_RANK.search(ast.unparse(each.test))
+        ):
+            yield Guard(each.test, holds=True)
         if isinstance(each, ast.If):
             if leaves(tree, each.body) and not each.orelse:
                 yield Guard(each.test, holds=False)
             elif each.orelse and leaves(tree, each.orelse) and not leaves(tree, each.body):
                 yield Guard(each.test, holds=True)
+
+
+def _wants_one_process(tree: Tree, test: ast.expr) -> bool:
+    return is_alone(tree, test, holds=True) or NO_RANK.search(ast.unparse(test)) is not None
+
+
+NO_RANK = re.compile(r"rank == -1$")
+"""What a program says of itself that no launcher has started."""
 
 
 def leaves(tree: Tree, block: list[ast.stmt]) -> bool:
