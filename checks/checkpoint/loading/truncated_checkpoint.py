@@ -91,6 +91,7 @@ BROKEN = (
     r"PytorchStreamReader failed reading (?:zip archive|file [^\n:]{1,300}): [^\n]{0,80}"
     r"(?:failed finding central directory|archive is corrupted|file read failed|invalid header|not a ZIP archive)"
     r"|unexpected EOF, expected \d+ more bytes\. The file might be corrupted"
+    r"|RuntimeError: storage has wrong size: expected -?\d+ got \d+"  # of the format before torch 1.6
     r"|SafetensorError: [^\n]{0,60}(?:MetadataIncompleteBuffer|incomplete metadata|InvalidHeaderDeserialization)"
     r"|Unsupported operand 80\b"  # the P of PK, which an archive begins with: it had no third byte yet
 )

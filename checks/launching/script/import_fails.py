@@ -72,6 +72,33 @@ def of_a_module(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         yield _missing(record, name, python, seen)
 
 
+@log_pattern(
+    r"(?m)^(?P<python>\S*python[\w.]*): (?:No module named (?P<module>[\w.]+)$"
+    r"|Error while finding module specification for '(?P<asked>[\w.]+)' "
+    r"\((?:ModuleNotFound|Import)Error: No module named '(?P<absent>\w+)'\))"
+)
+def of_a_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what Python says of ``-m``: the package is not there, or is older than the module that is asked for."""
+    asked = match["asked"] or match["module"]
+    top, absent = asked.partition(".")[0], match["absent"] or ""
+    if not absent and "." not in asked:
+        absent = asked
+    is_old = asked == "torch.distributed.run" and not absent
+    yield Finding(
+        f"{match['python']} has no package {absent}, and so cannot start {asked}"
+        if absent
+        else f"the {top} of {match['python']} has no module {asked}"
+        + (": it is older than 1.9, which brought torchrun" if is_old else ""),
+        (record.proof(match, f"a Python with {absent or asked}"),),
+        Fix(
+            f"install {absent or 'a newer ' + top} into that Python, or start with the one that has it",
+            command=f"{match['python']} -m pip install {'' if absent else '--upgrade '}{DISTRIBUTIONS.get(top, top)}\n"
+            f'which -a python python3 torchrun; python -c "import {top}; print({top}.__file__, {top}.__version__)"',
+        ),
+        record.place,
+    )
+
+
 def _shadowed(record: Record, name: str, seen: tuple[Evidence, ...]) -> Finding:
     top = name.rpartition(".")[0]
     return Finding(

@@ -3,7 +3,8 @@
 ## What happens
 
 A process that is forked inherits CUDA's state without its threads and cannot use the GPU: "Cannot re-initialize CUDA
-in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method". Launchers that fork
+in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"; where torch has not seen
+that CUDA was begun (another library did), the driver says "CUDA error: initialization error". Launchers that fork
 look first: "Lightning can't create new processes if CUDA is already initialized", "CUDA has been initialized before
 the `notebook_launcher` could create a forked subprocess". In a notebook one earlier cell is enough: a model moved to
 the GPU, `torch.cuda.get_device_name()`, an import that asks for the device.
@@ -56,6 +57,17 @@ def in_a_process(record: Record, match: re.Match[str], log: Log) -> Iterator[Fin
     if process:
         yield _finding(record, match, (record.proof(process),))
     elif found := log.first(PROCESS):
+        yield _finding(record, match, (found[0].proof(found[1]),))
+
+
+NOTEBOOK = r"in notebook_launcher\b|start_method=[\"']fork[\"']|multiprocessing[/\\]popen_fork\.py|ForkProcess-\d+"
+
+
+@log_pattern(r"RuntimeError: CUDA error: initialization error", context=(NOTEBOOK, LOADER))
+def by_its_driver(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise what the driver says in a process that was forked after it had begun, where the frames show a fork."""
+    found = log.first(NOTEBOOK)
+    if found is not None and not log.first(LOADER):
         yield _finding(record, match, (found[0].proof(found[1]),))
 
 

@@ -3,8 +3,9 @@
 ## What happens
 
 `init_method` is a URL: `env://`, `tcp://host:port` or `file:///path`. Another scheme, or a path or address without
-one, has no handler: "No rendezvous handler for tcps://". A Windows path makes its drive the scheme ("No rendezvous
-handler for c://"). `tcp://` needs a host and a port: "hostname cannot be None", "port number missing".
+one, has no handler: "No rendezvous handler for tcps://". Before 1.8 torch had none but that of `file://` on Windows,
+and says it of `env://` and `tcp://` there. A Windows path makes its drive the scheme ("No rendezvous handler for
+c://"). `tcp://` needs a host and a port: "hostname cannot be None", "port number missing".
 
 ## How to be sure
 
@@ -32,8 +33,19 @@ AILMENT = Ailment("DDP372", Severity.ERROR)
 
 @log_pattern(r"RuntimeError: No rendezvous handler for (?P<scheme>[\w.+-]*)://")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the scheme."""
+    """Name the scheme; where it is one of torch's own, this torch is one that lacks it."""
     scheme = match["scheme"]
+    if scheme in {"env", "tcp"}:
+        yield Finding(
+            f"this torch does not know {scheme}://: before 1.8 it met by file:// alone on Windows",
+            (record.proof(match, "torch 1.8 or later, which knows it on each system"),),
+            Fix(
+                "install a newer torch",
+                command='pip install --upgrade torch\npython -c "import torch; print(torch.__version__)"',
+            ),
+            record.place,
+        )
+        return
     yield Finding(
         f"init_method begins with {scheme}://, and torch knows env://, tcp:// and file://"
         if scheme

@@ -19,7 +19,10 @@ HEADER = re.compile(r"Traceback \(most recent call last\)")
 FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # The last line of a traceback, and what it must look like where no traceback is seen above it.
 ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::\s|:?$)")
-BARE = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure)):(?:\s|$)")
+BARE = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure)"
+    r"|torch\._dynamo\.exc\.[A-Z]\w*):(?:\s|$)"  # Unsupported, BackendCompilerFailed
+)
 ABORT = re.compile(r"terminate called (?:after throwing an instance of '(?P<type>[^']+)'|without an active exception)")
 CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception|Original Traceback"

@@ -19,6 +19,7 @@ STRUCTURE = (
     ", line ",
     "Error: ",
     "Exception: ",
+    "torch._dynamo.exc.",
     "terminate called ",
     "  time      : ",
     "(first observed failure)",
