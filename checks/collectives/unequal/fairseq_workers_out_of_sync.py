@@ -36,13 +36,14 @@ AILMENT = Ailment("DDP721", Severity.ERROR)
 
 @log_pattern(
     r"(?P<list>Unable to unpickle data from other workers\. all_gather_list requires all workers)"
+    r"|(?P<inner>in all_gather_list\n(?:[^\n]*\n){1,6}?(?:_?pickle\.UnpicklingError|EOFError|KeyError): [^\n]*)"
     r"|Fatal error: gradients are inconsistent between workers"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Say which of the two it is, and what remains."""
     yield Finding(
         "a worker of fairseq was elsewhere when the others called all_gather_list"
-        if match["list"]
+        if match["list"] or match["inner"]
         else "the gradients of fairseq's workers differ after they were averaged",
         (record.proof(match, "all workers at one place, with the same gradients"),),
         Fix(

@@ -172,6 +172,23 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield Finding(message + named, (record.proof(match, "every parameter gets a gradient"), *proofs), fix, record.place)
 
 
+@log_pattern(f"{NAMES}|{INDICES}", context=(NO_GRADIENT, NAMES))
+def of_its_list_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what stands below DDP's error, where the error itself is not in the log; of two lists that with names."""
+    if log.first(NO_GRADIENT) or (match[3] and log.first(NAMES)):
+        return
+    named = (match[2] or f"index {match[4]}").strip()
+    yield Finding(
+        f"some parameters took no part in the loss; no gradient on rank {match[1] or match[3]} for {named}",
+        (record.proof(match, "a gradient for every parameter"),),
+        Fix(
+            "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
+            diff=f"+{find_unused(record.text)}",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"Your training graph has changed in this iteration")
 def where_the_graph_is_static(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """DDP has kept the order of the first step, and skips what that left out."""
