@@ -11,7 +11,7 @@ from helpers import CHECKS
 
 from ddpdoctor.checks.performance.source._at_line import what_at
 from ddpdoctor.report.steps import steps_lines
-from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import EpochStarted, Joined, LinesSampled, Profiled, RankSteps, SampledLine, StepsTimed
 from ddpdoctor.watch.events.blocks import STEPS, Block
 from ddpdoctor.watch.rank.measured.line_kinds import Sampled, by_line
@@ -158,8 +158,15 @@ def test_a_line_that_has_to_be_so_is_none_of_these(tmp_path: Path, source: str) 
     assert kind_of(tmp_path, source) == ""
 
 
-def looked(*lines: SampledLine, batch: int = 64, recorded: int = 0, worked: Any = ((), ()), **facts: Any) -> list[str]:
+def looked(*lines: SampledLine, **given: Any) -> list[str]:
     """Return what is found where rank 0 and rank 1 spend a second in 50 steps of 20 ms on these lines."""
+    return [f"{each.check.slug}: {each.finding.message}" for each in found_of(*lines, **given)]
+
+
+def found_of(
+    *lines: SampledLine, batch: int = 64, recorded: int = 0, worked: Any = ((), ()), **facts: Any
+) -> list[Found]:
+    """Return the findings themselves."""
     dispatcher = Dispatcher(CHECKS)
     for number in (0, 1):
         told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
@@ -182,7 +189,7 @@ def looked(*lines: SampledLine, batch: int = 64, recorded: int = 0, worked: Any 
     event = StepsTimed(pid=0, time=2.0, ranks=tuple(RankSteps(number, 1, spans, **given) for number in (0, 1)))
     found = dispatcher.see_of(next(iter(dispatcher.trainings)), event)
     assert not dispatcher.crashes
-    return [f"{each.check.slug}: {each.finding.message}" for each in found]
+    return found
 
 
 def line(tmp_path: Path, source: str, part: float, *, kind: str = "", steps: int = 50) -> SampledLine:
@@ -204,6 +211,13 @@ def test_a_loop_over_parameters_is_told_with_its_share(tmp_path: Path) -> None:
     assert len(looked(line(tmp_path, source, 0.3, steps=6))) == 1
     assert looked(line(tmp_path, source, 0.3, steps=4)) == looked(line(tmp_path, source, 0.08)) == []
     assert looked(line(tmp_path, source, 0.3, kind="optimizer")) == [], "an optimizer of the user's own"
+
+
+def test_weights_that_ddp_keeps_equal_need_no_sending(tmp_path: Path) -> None:
+    """A loop that broadcasts each parameter is to be left out, and not to be made faster."""
+    source = "for p in model.parameters():\n    dist.broadcast(p.data, src=0)  # here"
+    (told,) = found_of(line(tmp_path, source, 0.3))
+    assert "the replicas stay equal" in told.finding.fix.summary
 
 
 def test_loops_of_one_kind_are_told_together_where_each_takes_little(tmp_path: Path) -> None:
