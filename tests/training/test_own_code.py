@@ -187,7 +187,7 @@ def found_of(
     spans = tuple(Block(number=at, end=at, backward=10 * MILLISECOND * STEPS, **parts) for at in range(20))
     given: dict[str, Any] = {"device": "cpu", "threads": 1, "cpus": 4, **facts}
     event = StepsTimed(pid=0, time=2.0, ranks=tuple(RankSteps(number, 1, spans, **given) for number in (0, 1)))
-    found = dispatcher.see_of(next(iter(dispatcher.trainings)), event)
+    found = list(dispatcher.see_of(next(iter(dispatcher.trainings)), event))
     assert not dispatcher.crashes
     return found
 

@@ -158,8 +158,8 @@ def _fix(kind: str, text: str) -> str:  # noqa: PLR0911 - one a kind
         return "let DistributedDataParallel send the gradients, in a few buckets and while the backward computes"
     if "broadcast" in text:
         return (
-            "leave it out where DistributedDataParallel trains the model: the replicas stay equal, and it sends buffers "
-            "itself; else send them flattened, in one call"
+            "leave it out where DistributedDataParallel trains the model: the replicas stay equal, and it sends the "
+            "buffers itself; else send them flattened, in one call"
         )
     if "histogram" in text:
         return "look at the parameters once in a hundred steps"
