@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddpdoctor.bench.pairs import MOST, as_pairs, measure_pairs
+from ddpdoctor.examine.tensors import gather_bytes
 from ddpdoctor.facets import NotRun
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ def _measured() -> Pairs | None:
     import torch.distributed as dist
 
     node = next((os.environ[name] for name in NODE if os.environ.get(name)), "")
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, (socket.gethostname(), node))
+    mine = json.dumps([socket.gethostname(), node]).encode()
+    told = [tuple(json.loads(each)) for each in gather_bytes(mine)]  # as objects they would be unpickled, by numpy
     first = {host: rank for rank, host in reversed(list(enumerate(told)))}
     hosts = len(first) > 1
     members = sorted(first.values()) if hosts else list(range(len(told)))

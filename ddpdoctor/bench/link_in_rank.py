@@ -27,16 +27,16 @@ def link() -> float:
         dist.barrier()
         return _copied(source) if source is not None else float("nan")
     with socket.socket() as listener:
-        port = [0]
+        port = torch.zeros(1, dtype=torch.int64)  # objects could only be sent where numpy is installed
         if rank == 0:
             listener.bind(("127.0.0.1", 0))
             listener.listen(1)
-            port = [listener.getsockname()[1]]
-        dist.broadcast_object_list(port)
+            port[0] = listener.getsockname()[1]
+        dist.broadcast(port, 0)
         if rank == 0:
             return _sent(listener)
         if rank == 1:
-            _read(port[0])
+            _read(int(port))
     return float("nan")
 
 

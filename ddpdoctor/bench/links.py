@@ -88,7 +88,7 @@ def values(outcomes: Sequence[Outcome]) -> list[Any]:
     Raises:
         NotRun: one of them failed; the text says how.
     """
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda each: not isinstance(each, Raised)):  # the others wait for that one
         if isinstance(outcome, Raised):
             said = outcome.message.strip().splitlines() or [""]
             raise NotRun(f"rank {outcome.rank} raised {outcome.kind}: {textwrap.shorten(said[0], LONGEST)}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.spread import Spread, spread
+from ddpdoctor.examine.tensors import gather_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +69,8 @@ def measure_pairs(members: Sequence[int]) -> list[tuple[int, int, list[float], l
             dist.barrier()
             if dist.get_rank() in (a, b):
                 mine += _pair(a, b)
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, mine)
-    return [each for found in gathered for each in found]
+    gathered = [json.loads(each) for each in gather_bytes(json.dumps(mine).encode())]  # objects would need numpy
+    return [(a, b, pings, carried) for found in gathered for a, b, pings, carried in found]
 
 
 def _pair(a: int, b: int) -> list[tuple[int, int, list[float], list[float]]]:

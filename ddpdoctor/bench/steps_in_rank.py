@@ -17,6 +17,7 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
     and ``bare`` that the model is not wrapped. ``data_parallel``: DataParallel, one process over as many GPUs as there
     are, with a batch of that many ranks, so that the seconds are those of a rank's batch under DDP.
     """
+    import torch
     import torch.distributed as dist
 
     from ddpdoctor.examine.model.ddp import wrap
@@ -51,10 +52,11 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
     for _ in range(3):  # DDP makes its buckets anew after the first
         step()
     once = seconds_of(step, 1)
-    count = [min(MOST, max(2, int(seconds / once)))]
-    dist.broadcast_object_list(count)
+    device = f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+    count = torch.tensor([min(MOST, max(2, int(seconds / once)))], device=device)  # objects would need numpy
+    dist.broadcast(count, 0)
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    return seconds_of(step, count[0]) / accumulate, size, batch_size(batch) or 0
+    return seconds_of(step, int(count)) / accumulate, size, batch_size(batch) or 0
 
 
 def _over_gpus(model: Any, batch: Any) -> tuple[Any, Any]:

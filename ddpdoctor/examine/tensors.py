@@ -27,16 +27,18 @@ def _strided() -> object:
 
 def gather(value: Any) -> list[Any]:
     """Return every rank's value, in rank order: torch's all_gather_object needs numpy (seen with torch 2.13)."""
+    return [pickle.loads(each) for each in gather_bytes(pickle.dumps(value))]  # noqa: S301 - this very job's ranks
+
+
+def gather_bytes(mine: bytes) -> list[bytes]:
+    """Return what every rank gives, in rank order; over NCCL by way of the GPU that the rank has chosen."""
     import torch
     import torch.distributed as dist
 
-    mine = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.tensor([mine.numel()]))
-    most = max(int(size) for size in sizes)
-    slots = [torch.zeros(most, dtype=torch.uint8) for _ in sizes]
-    dist.all_gather(slots, torch.cat([mine, torch.zeros(most - mine.numel(), dtype=torch.uint8)]))
-    return [
-        pickle.loads(raw(slot)[: int(size)])  # noqa: S301 - from the ranks of this very job
-        for slot, size in zip(slots, sizes, strict=True)
-    ]
+    device = f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(mine)], device=device))
+    most = max(1, *(int(size) for size in sizes))
+    slots = [torch.zeros(most, dtype=torch.uint8, device=device) for _ in sizes]
+    dist.all_gather(slots, torch.frombuffer(bytearray(mine.ljust(most, b"\0")), dtype=torch.uint8).to(device))
+    return [raw(slot)[: int(size)] for slot, size in zip(slots, sizes, strict=True)]

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import workers
 
+from ddpdoctor.bench.links import measure_links, measure_ranks, values
 from ddpdoctor.facets import NotRun
 from ddpdoctor.jobs.outcome import Died, Raised, Returned, Stuck
 from ddpdoctor.jobs.pool import Jobs, ServerLostError
@@ -218,13 +219,17 @@ def test_a_run_whose_time_is_used_up_starts_no_job(pool: Jobs, monkeypatch: pyte
 
 
 def test_everything_works_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch does not need it; what of torch does, fails as the check numpy-missing says."""
+    """Torch does not need it; what of torch does, fails as the check numpy-missing says; links are measured."""
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy/__init__.py").write_text("raise ModuleNotFoundError('no numpy here', name='numpy')\n")
     monkeypatch.syspath_prepend(tmp_path)
     with Jobs(2, os.environ) as jobs:
         gathered = jobs.run(workers.gather_own)
         refused = jobs.run(workers.gather_torchs)
+        with pytest.raises(NotRun, match="rank 0 raised RuntimeError: Numpy is not available"):
+            values(refused)
+        assert measure_links(jobs, "gloo", (1024,), 0.05).link > 0
+        assert {(each.a, each.b) for each in measure_ranks(jobs, "gloo").links} == {(0, 1), (1, 0)}
 
     assert [outcome.value for outcome in gathered if isinstance(outcome, Returned)] == [[{"rank": 0}, {"rank": 11}]] * 2
     assert [outcome.message for outcome in refused if isinstance(outcome, Raised)] == ["Numpy is not available"] * 2
