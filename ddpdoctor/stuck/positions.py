@@ -136,7 +136,11 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
 
 
 def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
-    return of_threads(awaited(rank.pid, seen.stack.frames, rank.store), seen.stack, rank.pid)
+    """Return what a rank waits for; nothing of a lock where no frame is known, since gloo waits in one for others."""
+    found = awaited(rank.pid, seen.stack.frames, rank.store)
+    if found is not None and found.thread and not seen.stack.frames:
+        return None
+    return of_threads(found, seen.stack, rank.pid)
 
 
 def _sites(frames: Iterable[Frame]) -> Iterator[Site]:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -362,6 +363,17 @@ def test_a_rank_in_a_debugger_stands_where_it_is_held_all_the_time() -> None:
     assert positions._doing(held, "barrier", ("gloo",)) is Doing.STANDING
     assert positions._doing(replace(held, rested=0.1), "barrier", ("gloo",)) is Doing.WAITING
     assert positions._doing(replace(held, state=psutil.STATUS_SLEEPING), "barrier", ("gloo",)) is Doing.WAITING
+
+
+def test_a_lock_is_told_of_ranks_alone_whose_frames_are_known(waiting: Waiting) -> None:
+    """Gloo waits for the other ranks in one, too: where py-spy is missing, that is not told apart."""
+    pid = waiting.start("threading.Event().wait()")
+    until(pid, "a lock, a queue or a thread")
+    rank: Any = SimpleNamespace(pid=pid, store=0)
+    known, unknown = Stack(frames=(Frame("/work/train.py", 4, "train"),)), Stack()
+
+    assert positions._awaited(rank, Seen(pid, 9.0, looks=[known, known])) is not None
+    assert positions._awaited(rank, Seen(pid, 9.0, looks=[unknown, unknown])) is None
 
 
 def test_a_debugger_is_told_by_its_frames() -> None:

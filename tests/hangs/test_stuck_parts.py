@@ -355,6 +355,16 @@ class TestPySpy:
             assert advice in spy.stacks([1]).refused
 
 
+def test_ranks_whose_stacks_nobody_has_read_are_not_blamed() -> None:
+    """All stand still, and each can wait for any other: that is said, and what reads the stacks."""
+    stand = [replace(at(rank, Doing.STANDING), site=None, stack=(), workers=()) for rank in range(2)]
+    (found,) = verdict(seen(*stand), CHECKS, 0.0).report.findings()
+
+    assert found.message == "all 2 ranks stand still, and where is not known: each can wait for any other"
+    assert found.fix.command.startswith("pip install py-spy")
+    assert found.place.rank is None
+
+
 class TestReports:
     """What one host has written, and another reads."""
 

@@ -213,6 +213,14 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     lost = (gone or event.doing(Doing.STANDING))[0]
     if training.of(Crashed, pid=lost.pid):
         return  # which has been told, with its line
+    if not gone and not any(each.stack or each.awaited or each.workers for each in event.ranks):
+        yield Finding(
+            f"all {len(event.ranks)} ranks stand still, and where is not known: each can wait for any other",
+            seen(event),
+            Fix("let py-spy read their stacks", command="pip install py-spy\nddpdoctor stuck"),
+            table=table(event),
+        )
+        return
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     keeps = what_keeps(lost, event)

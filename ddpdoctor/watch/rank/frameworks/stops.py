@@ -62,7 +62,7 @@ class Stops:
 
     def _tell(self, name: str) -> None:
         """Record it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
-        setter = next(each for each in frames() if not each.f_code.co_filename.startswith(PACKAGE))
+        setter = next(each for each in frames() if not _is_own(each.f_code.co_filename))
         alone = str(setter.f_globals.get("__name__", "")).startswith(ALONE)
         if alone or is_users(setter.f_code.co_filename):
             if name in FLAGS:
@@ -73,3 +73,7 @@ class Stops:
             asked = {"framework": (FLAGS | MEETS)[name], "flag": name, "forwards": forwards, "steps": steps}
             by = type(variables_of(setter).get("self")).__name__ if alone else ""
             self.recorder.emit(StopAsked, **asked, by=by, site=user_site() if alone else site_of(setter))
+
+
+def _is_own(file: str) -> bool:
+    return file.startswith(PACKAGE) and not is_users(file)
