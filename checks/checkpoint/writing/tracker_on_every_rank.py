@@ -8,7 +8,7 @@ their curves as one that jumps. `wandb.init` on every rank opens as many runs, e
 ## How to be sure
 
 Count the event files, or the runs. Reported where every rank is shown to come to the line, and neither the folder nor
-a group tells the ranks apart.
+a group tells the ranks apart; a date in its name does so by chance alone.
 
 ## How to mend it
 
@@ -24,10 +24,12 @@ Weights & Biases on distributed training.
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
 
 from ..._source import STARTED_BY_LAUNCHERS
 
@@ -53,7 +55,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     for call in script.calls(*WRITERS):
         given = [*call.args, *(word.value for word in call.keywords if word.arg != "config")]
         told_apart = is_open(call) or any(word.arg in APART and not _is_online(word) for word in call.keywords)
-        if not told_apart and not any(map(script.can_differ, given)) and _is_reached(script, call):
+        differs = any(_differs_by_more_than_clock(script, each) for each in given)
+        if not told_apart and not differs and _is_reached(script, call):
             yield Finding(
                 f"every rank makes a {script.code(call.func)}",
                 (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
@@ -64,6 +67,42 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 APART = {"group", "mode", "settings"}
 """What tells the trackers of several ranks apart."""
+
+
+CLOCK = re.compile(r"\b(?:strftime|now|today|utcnow|time|ctime|localtime|gmtime)$")
+
+
+def _differs_by_more_than_clock(script: Script, node: ast.expr, depth: int = 6) -> bool:
+    """Whether a folder or a name can differ between the ranks by more than the second in which each of them asks.
+
+    That parts them by chance, and gives a training as many runs as ranks.
+    """
+    if any(_is_unknown(script, each.func) for each in ast.walk(node) if isinstance(each, ast.Call)):
+        return True
+    if not script.can_differ(node):
+        return False
+    match node:
+        case ast.Call(func=function) if CLOCK.search(script.code(function)):
+            return False
+        case ast.Call(func=ast.Attribute(value=ast.Call() as inner, attr="strftime" | "isoformat" | "replace")):
+            parts: list[ast.expr] = [inner]
+        case ast.Call(func=function, args=args) if last_name(function) in {"join", "str", "format", "Path"}:
+            parts = [*args, *([function.value] if last_name(function) == "format" else [])]  # type: ignore[attr-defined]
+        case ast.JoinedStr(values=values):
+            parts = [each.value for each in values if isinstance(each, ast.FormattedValue)]
+        case ast.BinOp(left=left, right=right):
+            parts = [left, right]
+        case ast.Name():
+            parts = [each for each in script.origins(node) if each is not node]
+        case _:
+            return True
+    return not parts or depth == 0 or any(_differs_by_more_than_clock(script, each, depth - 1) for each in parts)
+
+
+def _is_unknown(script: Script, called: ast.expr) -> bool:
+    """Whether it is of a module that is neither Python's own nor seen: it can name a folder for each rank."""
+    path = script.resolve(called) or ""
+    return "." in path and path.partition(".")[0] not in sys.stdlib_module_names and script.defined(called) is None
 
 
 def _is_online(word: ast.keyword) -> bool:

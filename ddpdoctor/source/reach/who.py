@@ -168,6 +168,8 @@ def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
             return isinstance(operator, ast.Eq if holds else (ast.Gt, ast.NotEq)) and _is_several(left)
         case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]):
             return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
+        case ast.Subscript(slice=ast.Constant(value=str(name))):  # of options that are a dict
+            return not holds and SEVERAL.search(name) is not None
     return False
 
 
