@@ -12,7 +12,7 @@ from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.personal import is_rankish, unconverted
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
 from ddpdoctor.source.reach.turns import is_in_turn
-from ddpdoctor.source.reach.ways import is_without_group
+from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.reach.who import is_alone
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
@@ -49,7 +49,9 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
 
 def _lets_some(tree: Tree, guard: Guard) -> bool:
     """Whether a test can keep ranks away, is about one process alone, or asks for what some ranks alone are given."""
-    if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds) or is_without_group(tree, guard):
+    if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds):
+        return True
+    if is_without_group(tree, guard) or is_of_one_process(tree, guard):
         return True
     names = [each for each in ast.walk(guard.test) if isinstance(each, ast.Name)]
     held = [(name.id, binding) for name in names for binding in values(tree, name)]

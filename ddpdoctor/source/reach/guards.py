@@ -71,9 +71,7 @@ def _left_before(tree: Tree, statement: ast.stmt) -> Iterator[Guard]:
     """
     block = tree.block(statement)
     for each in block[: block.index(statement)]:
-        if isinstance(each, ast.Assert) and (
-            is_alone(tree, each.test, holds=True) or NO_RANK.search(ast.unparse(each.test))
-        ):
+        if isinstance(each, ast.Assert) and _wants_one_process(tree, each.test):
             yield Guard(each.test, holds=True)
         if isinstance(each, ast.If):
             if leaves(tree, each.body) and not each.orelse:

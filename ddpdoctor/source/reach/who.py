@@ -166,10 +166,8 @@ def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
             return (resolve(tree, kind) or "").rpartition(".")[2] == ("DataParallel" if holds else WRAPPER)
         case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=1)]):
             return isinstance(operator, ast.Eq if holds else (ast.Gt, ast.NotEq)) and _is_several(left)
-        case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]):
+        case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]) | ast.Subscript():
             return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
-        case ast.Subscript(slice=ast.Constant(value=str(name))):  # of options that are a dict
-            return not holds and SEVERAL.search(name) is not None
     return False
 
 
@@ -177,6 +175,8 @@ WRAPPER = "DistributedDataParallel"
 
 
 def _is_several(named: ast.expr) -> bool:
+    if isinstance(named, ast.Subscript):  # of options that are a dict
+        return isinstance(named.slice, ast.Constant) and SEVERAL.search(str(named.slice.value)) is not None
     return SEVERAL.search((dotted(named) or "").rpartition(".")[2]) is not None
 
 
