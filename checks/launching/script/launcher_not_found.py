@@ -1,4 +1,4 @@
-"""The shell does not find the launcher.
+"""The shell does not find the launcher, or the launcher does not find its Python.
 
 ## What happens
 
@@ -7,9 +7,14 @@
 `conda activate` and `source venv/bin/activate` belong into the script itself. After `pip install --user`, the commands
 are in `~/.local/bin`.
 
+On Windows, `torchrun.exe` is a small program that starts the Python which was noted when it was installed. Where that
+Python is not there, as after the environment was moved or copied, and with some packages of conda, all that it says is
+"failed to create process." or "Unable to create process using ...".
+
 ## How to be sure
 
-`command -v torchrun` in that same shell, and on each node: `srun --ntasks-per-node=1 bash -c 'command -v torchrun'`.
+`command -v torchrun` in that same shell, and on each node: `srun --ntasks-per-node=1 bash -c 'command -v torchrun'`. On
+Windows `where torchrun python`: both belong to one environment.
 
 ## How to mend it
 
@@ -17,7 +22,8 @@ Activate the environment in the script, or start the launcher as a module: `pyth
 
 ## Versions and sources
 
-Holds for all versions. Sources: torchrun documentation; accelerate and DeepSpeed, entry points.
+Holds for all versions. Sources: torchrun documentation; accelerate and DeepSpeed, entry points; pytorch
+issue 108602.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP416", Severity.ERROR)
 MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
@@ -48,6 +54,38 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "activate the environment in the script that launches, as it is active in your terminal",
             command="source /path/to/venv/bin/activate   # or: conda activate NAME"
             + (f"\npython -m {module} ...   # the same launcher, of this Python" if module else ""),
+        ),
+        record.place,
+    )
+
+
+STARTED = r"\b(?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?\b"
+
+
+@log_pattern(r"^failed to create process\.?$", context=(STARTED,))
+def without_its_python(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote the launcher's program, where the log shows which launcher it is."""
+    names = {found["launcher"] for _, found in log.find(STARTED)}
+    if len(names) == 1:
+        yield _without_python(record, match, names.pop())
+
+
+@log_pattern(
+    r"Unable to create process using '[^\n]{0,500}?[\\/](?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?[\"' ]"
+)
+def at_a_python_of_another_place(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the launcher's program, which names itself and the Python that it was installed with."""
+    yield _without_python(record, match, match["launcher"])
+
+
+def _without_python(record: Record, match: re.Match[str], name: str) -> Finding:
+    module = MODULES.get(name)
+    return Finding(
+        f"{name}.exe cannot start the Python that it was installed with: nothing of your script has run",
+        (record.proof(match, f"the Python that {name}.exe was installed with is where it was"),),
+        Fix(
+            f"start it as a module of the Python that is there; to mend {name}.exe itself, make the environment anew",
+            command=f"python -m {module} ..." if module else f"pip install --force-reinstall --no-deps {name}",
         ),
         record.place,
     )
