@@ -11,6 +11,8 @@ MPI = {
     9: "Killed",
     11: "Segmentation fault",
 }
+WINDOWS = {4: 0xC000001D, 8: 0xC0000094, 11: 0xC0000005}
+"""The status with which Windows ends a process for what a signal stands for elsewhere."""
 
 
 def died_by(number: int, name: str) -> str:
@@ -24,6 +26,11 @@ def died_by(number: int, name: str) -> str:
         rf"|interrupted by signal {number}: ?{name}\b"
         rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"
         rf"|Signal: {MPI[number]} \({number}\)|srun: error: [\w.-]+: tasks? [\d,-]+: {MPI[number]}\b"
+        + (
+            rf"|(?:exit ?code|return code)[ :=]{{1,12}}(?:{WINDOWS[number]}|{WINDOWS[number] - 2**32})\b"
+            if number in WINDOWS
+            else ""
+        )
     )
 
 

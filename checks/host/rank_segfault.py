@@ -5,7 +5,7 @@
 Signal 11 (SIGSEGV) is a wrong memory access in compiled code: torchrun prints "failed (exitcode: -11)" or "Signal 11
 (SIGSEGV) received by PID", and Python says nothing. Usual causes: an extension (custom CUDA ops, flash-attention,
 apex) that was compiled for another torch, Python or GPU; two OpenMP or NCCL libraries in one process; a driver that
-does not fit.
+does not fit. Windows calls it an access violation, and ends the process with the status 3221225477 (0xC0000005).
 
 ## How to be sure
 
@@ -100,8 +100,9 @@ STACK = r"Fatal Python error: Segmentation fault"
 def by_exit_status(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the process, and the line that faulthandler printed."""
     stack = log.first(STACK)
+    kind = "access violation" if re.search(r"3221225477|-1073741819", match[0]) else "SIGSEGV"
     yield Finding(
-        f"{process(record.text)} crashed in native code (SIGSEGV)",
+        f"{process(record.text)} crashed in native code ({kind})",
         (record.proof(match, "an exit by itself"), *((stack[0].proof(stack[1], "no crash"),) if stack else ())),
         Fix(
             "let faulthandler print the line, and rebuild the extension that it names against this torch",

@@ -4,7 +4,8 @@
 
 `import torch` raises an error, so no rank starts. Usual causes: torch is not installed in this environment; a shared
 library is missing or has another version (LD_LIBRARY_PATH, LD_PRELOAD); a file of the user is called torch.py and is
-imported instead; the versions of numpy and torch do not fit.
+imported instead; the versions of numpy and torch do not fit. On Windows "Error loading fbgemm.dll or one of its
+dependencies" mostly means that the file is there, and a library that it is linked with is not.
 
 ## How to be sure
 
@@ -25,11 +26,14 @@ Read the whole error first. Then:
   CUDA stands at https://pytorch.org/get-started/locally/.
 - A file torch.py: rename it.
 - A shared library: `unset LD_PRELOAD LD_LIBRARY_PATH`, then import again.
+- A DLL on Windows: install Microsoft's C++ runtime. fbgemm.dll of torch 2.3 and 2.4.0 asks for libomp140.x86_64.dll,
+  which that runtime does not bring; torch 2.4.1 and later do not.
 - Otherwise install torch and numpy anew, best in a fresh virtual environment.
 
 ## Versions and sources
 
-Holds for all versions of torch. Source: the error of `import torch` itself, which the finding shows.
+Holds for all versions of torch. Sources: the error of `import torch` itself, which the finding shows;
+pytorch issue 131662.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts, Jobs
@@ -84,6 +88,30 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if (found := HIDDEN.search(record.text)) is not None:
         file = found[1] or found[2]
         yield _hidden(record.proof(match, "torch itself"), Place(file=file, rank=record.rank, host=record.node))
+
+
+@log_pattern(r'\[WinError 12[67]\][^\n]*Error loading "(?P<library>[^"\n]+\.dll)" or one of its dependencies')
+def of_a_library(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what torch says on Windows where a library of its own cannot be loaded."""
+    name = re.split(r"[\\/]", match["library"])[-1]
+    wanted = "'torch>=2.4.1'" if name == "fbgemm.dll" else "torch"
+    yield Finding(
+        f"Windows cannot load {name} of torch, or a library that it is linked with",
+        (record.proof(match, "import torch returns"),),
+        Fix(
+            "install Microsoft's C++ runtime, then torch anew",
+            command=f"winget install Microsoft.VCRedist.2015+.x64\npip install --force-reinstall --no-deps {wanted}",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "Microsoft's C++ runtime is missing or old",
+                *(("libomp140.x86_64.dll is missing, as torch 2.3 and 2.4.0 need it",) if "fbgemm" in name else ()),
+                "the installation of torch is incomplete",
+            ),
+            f'dumpbin /dependents "{match["library"]}"   # then `where` for each name that it prints',
+        ),
+    )
 
 
 def _hides_torch(problem: str) -> str | None:

@@ -58,7 +58,7 @@ PATH = re.compile(
     r"|(?<=['\"`])(?!https?:)[\w.-]+/[\w./-]+\.\w{1,9}(?=['\"`])"
 )
 MISSING_PATH = re.compile(r"(?<=missing path ')[^'\n]{2,300}(?=')")  # Ultralytics, which names its YAML before
-OTHERS = re.compile(r"\.so\b|^/dev/")  # libraries and devices: other checks'
+OTHERS = re.compile(r"\.so\b|\.dll\b|^/dev/")  # libraries and devices: other checks'
 PROGRAM = re.compile(r"in _execute_child\b")
 WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|mkdir\(|\bopen\([^\n]*['\"][wax]b?\+?['\"]|to_csv\(|savefig\(|FileWriter\("
