@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import dotted, given, is_open, keyword
+from ddpdoctor.check import by_parameter, dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
@@ -116,9 +116,7 @@ def _in_function(script: Script, call: ast.Call, name: str, depth: int) -> Itera
     function = script.called(call)
     if function is None or isinstance(function, ast.Lambda):
         return
-    names = [each.arg for each in function.args.args]
-    passed = dict(zip(names, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
-    for parameter, value in passed.items():
+    for parameter, value in by_parameter(function, call).items():
         if _through(script, value) == name:
             yield from _iterations(script, parameter, function, depth - 1)
 

@@ -131,7 +131,12 @@ from ddpdoctor.jobs.pool import Jobs as Jobs
 from ddpdoctor.lint.around import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
-from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
+from ddpdoctor.source.arguments import (
+    by_parameter as by_parameter,
+    given as given,
+    is_open as is_open,
+    keyword as keyword,
+)
 from ddpdoctor.source.held import asked_lock as asked_lock, held_locks as held_locks
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
 from ddpdoctor.source.launching.launcher_options import launcher_options as launcher_options
@@ -194,6 +199,7 @@ from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
+    ACCELERATORS as ACCELERATORS,
     COLLECTIVES as COLLECTIVES,
     DDP as DDP,
     FRAMEWORKS as FRAMEWORKS,

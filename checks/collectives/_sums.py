@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Evidence
+from ddpdoctor.check import Evidence, by_parameter
 
 from .._source import SAMPLER, evaluations, is_evaluation, prepared_loaders, sharded_loaders
 
@@ -191,13 +191,9 @@ def _is_told_by_helper(script: Script, call: ast.Call, names: set[str]) -> bool:
     found = script.defined(call.func)
     if found is None or not isinstance(found[1], ast.FunctionDef) or _reduces(script, *found):
         return False
-    parameters = [each.arg for each in (*found[1].args.posonlyargs, *found[1].args.args)]
-    given = dict(zip(parameters, call.args, strict=False)) | {
-        each.arg: each.value for each in call.keywords if each.arg
-    }
     handed = {
         name
-        for name, value in given.items()
+        for name, value in by_parameter(found[1], call).items()
         if any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(value))
     }
     for made in sorted(_assigned(found[1]), key=lambda each: each.lineno):  # shown = loss.item()

@@ -15,6 +15,11 @@ WINDOWS = {4: 0xC000001D, 8: 0xC0000094, 11: 0xC0000005}
 """The status with which Windows ends a process for what a signal stands for elsewhere."""
 
 
+def status_of_windows(number: int) -> str:
+    """Return the pattern of that status, as torchrun, mp.spawn and editors print it: with and without its sign."""
+    return rf"(?:exit ?code|return code)[ :=]{{1,12}}(?:{WINDOWS[number]}|{WINDOWS[number] - 2**32})\b"
+
+
 def died_by(number: int, name: str) -> str:
     """Return the pattern of torchrun, mp.spawn, accelerate, DeepSpeed, Lightning, Composer, shells and MPI."""
     return (
@@ -26,11 +31,7 @@ def died_by(number: int, name: str) -> str:
         rf"|interrupted by signal {number}: ?{name}\b"
         rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"
         rf"|Signal: {MPI[number]} \({number}\)|srun: error: [\w.-]+: tasks? [\d,-]+: {MPI[number]}\b"
-        + (
-            rf"|(?:exit ?code|return code)[ :=]{{1,12}}(?:{WINDOWS[number]}|{WINDOWS[number] - 2**32})\b"
-            if number in WINDOWS
-            else ""
-        )
+        + (f"|{status_of_windows(number)}" if number in WINDOWS else "")
     )
 
 

@@ -47,7 +47,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._exits import died_by, process
+from ._exits import died_by, process, status_of_windows
 
 AILMENT = Ailment("DDP159", Severity.ERROR)
 DIED = (
@@ -100,7 +100,7 @@ STACK = r"Fatal Python error: Segmentation fault"
 def by_exit_status(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the process, and the line that faulthandler printed."""
     stack = log.first(STACK)
-    kind = "access violation" if re.search(r"3221225477|-1073741819", match[0]) else "SIGSEGV"
+    kind = "access violation" if re.search(status_of_windows(11), match[0]) else "SIGSEGV"
     yield Finding(
         f"{process(record.text)} crashed in native code ({kind})",
         (record.proof(match, "an exit by itself"), *((stack[0].proof(stack[1], "no crash"),) if stack else ())),

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ddpdoctor.examine.tensors import device_of_group
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -22,13 +24,13 @@ def _operation(name: str, size: int) -> Callable[[], object]:
     import torch
     import torch.distributed as dist
 
-    tensor = torch.ones(max(1, size // 4), device=_device())
+    tensor = torch.ones(max(1, size // 4), device=device_of_group())
     if name == "all_reduce":
         return lambda: dist.all_reduce(tensor)
     if name == "broadcast":
         return lambda: dist.broadcast(tensor, 0)
     if name == "all_gather":
-        parts = [torch.empty(max(1, size // 4 // dist.get_world_size()), device=_device())]
+        parts = [torch.empty(max(1, size // 4 // dist.get_world_size()), device=device_of_group())]
         outputs = [torch.empty_like(parts[0]) for _ in range(dist.get_world_size())]
         return lambda: dist.all_gather(outputs, parts[0])
     return _parameter_server(tensor)
@@ -62,7 +64,7 @@ def _timed(call: Callable[[], object], seconds: float) -> list[float]:
 
     call()
     once = seconds_of(call, 1)
-    count = torch.tensor([min(MOST, max(1, int(seconds / REPEATS / once)))], device=_device())
+    count = torch.tensor([min(MOST, max(1, int(seconds / REPEATS / once)))], device=device_of_group())
     dist.broadcast(count, 0)
     return [seconds_of(call, int(count)) for _ in range(REPEATS)]
 
@@ -77,13 +79,6 @@ def seconds_of(call: Callable[[], object], count: int) -> float:
         call()
     _wait()
     return (time.perf_counter() - started) / count
-
-
-def _device() -> str:
-    import torch
-    import torch.distributed as dist
-
-    return f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
 
 
 def _wait() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ddpdoctor.bench.pairs import MOST, as_pairs, measure_pairs
-from ddpdoctor.examine.tensors import gather_bytes
+from ddpdoctor.examine.tensors import gather_plain
 from ddpdoctor.facets import NotRun
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ def _measured() -> Pairs | None:
     import torch.distributed as dist
 
     node = next((os.environ[name] for name in NODE if os.environ.get(name)), "")
-    mine = json.dumps([socket.gethostname(), node]).encode()
-    told = [tuple(json.loads(each)) for each in gather_bytes(mine)]  # as objects they would be unpickled, by numpy
+    told = [(host, there) for host, there in gather_plain([socket.gethostname(), node])]
     first = {host: rank for rank, host in reversed(list(enumerate(told)))}
     hosts = len(first) > 1
     members = sorted(first.values()) if hosts else list(range(len(told)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.spread import Spread, spread
-from ddpdoctor.examine.tensors import gather_bytes
+from ddpdoctor.examine.tensors import device_of_group, gather_plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +68,7 @@ def measure_pairs(members: Sequence[int]) -> list[tuple[int, int, list[float], l
             dist.barrier()
             if dist.get_rank() in (a, b):
                 mine += _pair(a, b)
-    gathered = [json.loads(each) for each in gather_bytes(json.dumps(mine).encode())]  # objects would need numpy
-    return [(a, b, pings, carried) for found in gathered for a, b, pings, carried in found]
+    return [(a, b, pings, carried) for found in gather_plain(mine) for a, b, pings, carried in found]
 
 
 def _pair(a: int, b: int) -> list[tuple[int, int, list[float], list[float]]]:
@@ -80,7 +78,7 @@ def _pair(a: int, b: int) -> list[tuple[int, int, list[float], list[float]]]:
 
     rank = dist.get_rank()
     other = b if rank == a else a
-    device = f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+    device = device_of_group()
     token, piece = torch.zeros(1, device=device), torch.zeros(PIECE // 4, device=device)
     _there_and_back(token, other, first=rank == a)
     pings = [_there_and_back(token, other, first=rank == a) for _ in range(PINGS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.in_rank import MOST, seconds_of
+from ddpdoctor.examine.tensors import device_of_group
 
 if TYPE_CHECKING:
     from ddpdoctor.examine.target import Target
@@ -52,8 +53,7 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
     for _ in range(3):  # DDP makes its buckets anew after the first
         step()
     once = seconds_of(step, 1)
-    device = f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
-    count = torch.tensor([min(MOST, max(2, int(seconds / once)))], device=device)  # objects would need numpy
+    count = torch.tensor([min(MOST, max(2, int(seconds / once)))], device=device_of_group())  # objects need numpy
     dist.broadcast(count, 0)
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return seconds_of(step, int(count)) / accumulate, size, batch_size(batch) or 0

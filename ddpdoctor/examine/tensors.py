@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,25 @@ def gather(value: Any) -> list[Any]:
     return [pickle.loads(each) for each in gather_bytes(pickle.dumps(value))]  # noqa: S301 - this very job's ranks
 
 
-def gather_bytes(mine: bytes) -> list[bytes]:
-    """Return what every rank gives, in rank order; over NCCL by way of the GPU that the rank has chosen."""
+def gather_plain(value: Any) -> list[Any]:
+    """Return every rank's value, in rank order, of what JSON can hold: nothing that others send is unpickled."""
+    return [json.loads(each) for each in gather_bytes(json.dumps(value).encode())]
+
+
+def device_of_group() -> str:
+    """Return where a tensor must be that the process group is given: over NCCL the GPU that the rank has chosen."""
     import torch
     import torch.distributed as dist
 
-    device = f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+    return f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+
+
+def gather_bytes(mine: bytes) -> list[bytes]:
+    """Return what every rank gives, in rank order."""
+    import torch
+    import torch.distributed as dist
+
+    device = device_of_group()
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, torch.tensor([len(mine)], device=device))
     most = max(1, *(int(size) for size in sizes))

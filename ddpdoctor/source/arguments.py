@@ -17,6 +17,12 @@ def given(call: ast.Call, place: int, name: str) -> ast.expr | None:
     return call.args[place] if place < len(call.args) else keyword(call, name)
 
 
+def by_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> dict[str, ast.expr]:
+    """Return what a call passes, by the names of the parameters of the function that it calls."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    return dict(zip(names, call.args, strict=False)) | {each.arg: each.value for each in call.keywords if each.arg}
+
+
 def is_open(call: ast.Call) -> bool:
     """Whether a call passes ``*args`` or ``**options``: arguments that cannot be seen."""
     return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 INIT = "torch.distributed.init_process_group"
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+"""The names under which a file can import Accelerate's class."""
 DDP = "torch.nn.parallel.DistributedDataParallel"
 GROUPS = (
     "accelerate.Accelerator",

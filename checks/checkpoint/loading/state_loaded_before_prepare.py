@@ -33,13 +33,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import ACCELERATORS, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP860", Severity.ERROR)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 PREPARES = {"prepare", "prepare_model", "prepare_optimizer", "prepare_data_loader", "prepare_scheduler"}
 
 

@@ -86,8 +86,10 @@ def _differs_by_more_than_clock(script: Script, node: ast.expr, depth: int = 6) 
             return False
         case ast.Call(func=ast.Attribute(value=ast.Call() as inner, attr="strftime" | "isoformat" | "replace")):
             parts: list[ast.expr] = [inner]
+        case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args):
+            parts = [*args, text]
         case ast.Call(func=function, args=args) if last_name(function) in {"join", "str", "format", "Path"}:
-            parts = [*args, *([function.value] if last_name(function) == "format" else [])]  # type: ignore[attr-defined]
+            parts = args
         case ast.JoinedStr(values=values):
             parts = [each.value for each in values if isinstance(each, ast.FormattedValue)]
         case ast.BinOp(left=left, right=right):

@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Ailment, Finding, Fix, Severity, by_parameter, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -144,9 +144,7 @@ def _trains(script: Script, call: ast.Call) -> bool:
     found = script.defined(call.func)
     if found is None or not isinstance(found[1], ast.FunctionDef):
         return False
-    names = [each.arg for each in (*found[1].args.posonlyargs, *found[1].args.args)]
-    wrapped = {name for name, each in zip(names, call.args, strict=False) if _is_wrapped(script, each)}
-    wrapped |= {each.arg for each in call.keywords if each.arg and _is_wrapped(script, each.value)}
+    wrapped = {name for name, each in by_parameter(found[1], call).items() if _is_wrapped(script, each)}
     called = [each.func for each in ast.walk(found[1]) if isinstance(each, ast.Call)]
     return any(isinstance(each, ast.Name) and each.id in wrapped for each in called) and any(
         isinstance(each, ast.Attribute) and each.attr == "backward" for each in called

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATORS,
     Ailment,
     Ambiguity,
     Evidence,
@@ -79,7 +80,6 @@ def while_training(event: PaddingGathered) -> Iterator[Finding]:
     )
 
 
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 OF_SAMPLES = re.compile(r"pred|label|target|logits|referenc|answer|score", re.IGNORECASE)
 """Names of what has a row for each sample; a loss is a mean, of which nothing can be dropped."""
 BY_HAND = re.compile(r"drop_last=True|even_batches|\bremainder\b|samples_seen|end_of_dataloader|join_uneven_inputs")

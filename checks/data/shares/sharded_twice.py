@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATORS,
     TRAINER,
     Ailment,
     DataSeen,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP621", Severity.ERROR)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 DISPATCHER = "DataLoaderDispatcher"
 OF_STREAMS = {DISPATCHER, "IterableDatasetShard"}
 MEND = Fix(

@@ -94,7 +94,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def of_a_library(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what torch says on Windows where a library of its own cannot be loaded."""
     name = re.split(r"[\\/]", match["library"])[-1]
-    wanted = "'torch>=2.4.1'" if name == "fbgemm.dll" else "torch"
+    needs_openmp = name == "fbgemm.dll"
+    wanted = "'torch>=2.4.1'" if needs_openmp else "torch"
     yield Finding(
         f"Windows cannot load {name} of torch, or a library that it is linked with",
         (record.proof(match, "import torch returns"),),
@@ -106,7 +107,7 @@ def of_a_library(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ambiguity=Ambiguity(
             (
                 "Microsoft's C++ runtime is missing or old",
-                *(("libomp140.x86_64.dll is missing, as torch 2.3 and 2.4.0 need it",) if "fbgemm" in name else ()),
+                *(("libomp140.x86_64.dll is missing, as torch 2.3 and 2.4.0 need it",) if needs_openmp else ()),
                 "the installation of torch is incomplete",
             ),
             f'dumpbin /dependents "{match["library"]}"   # then `where` for each name that it prints',

@@ -59,7 +59,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-STARTED = r"\b(?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?\b"
+PROGRAM = r"(?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?"
+STARTED = rf"\b{PROGRAM}\b"
 
 
 @log_pattern(r"^failed to create process\.?$", context=(STARTED,))
@@ -70,9 +71,7 @@ def without_its_python(record: Record, match: re.Match[str], log: Log) -> Iterat
         yield _without_python(record, match, names.pop())
 
 
-@log_pattern(
-    r"Unable to create process using '[^\n]{0,500}?[\\/](?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?[\"' ]"
-)
+@log_pattern(rf"Unable to create process using '[^\n]{{0,500}}?[\\/]{PROGRAM}[\"' ]")
 def at_a_python_of_another_place(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Quote the launcher's program, which names itself and the Python that it was installed with."""
     yield _without_python(record, match, match["launcher"])

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATORS,
     AccumulationUnused,
     Ailment,
     Evidence,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP592", Severity.WARNING)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 BY_OTHERS = r"accumulat\w*\(|no_sync\(|sync_gradients|\s%\s|_do_sync"
 """What says that somebody accumulates, with Accelerate's means or his own."""
 MEND = Fix(

@@ -34,13 +34,25 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, LossDivided, Place, Severity, keyword, lint, tree_of, watch
+from ddpdoctor.check import (
+    ACCELERATORS,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    LossDivided,
+    Place,
+    Severity,
+    keyword,
+    lint,
+    tree_of,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP1562", Severity.WARNING)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 LOSS = re.compile(r"loss|cross_entropy|criterion|model\(|engine\(", re.IGNORECASE)
 ACCUMULATION = re.compile(r"accum|grad\w*_steps|\bgas\b", re.IGNORECASE)
 STEPS = "gradient_accumulation_steps"

@@ -44,6 +44,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATORS,
     Ailment,
     BackwardBypassed,
     Evidence,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP554", Severity.ERROR)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 
 UNDIVIDED = "the loss is neither scaled nor divided by gradient_accumulation_steps; without ZeRO it raises"
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATORS,
     DDP,
     Ailment,
     Bypassed,
@@ -176,7 +177,7 @@ def taken_off(script: Script, project: Around) -> Iterator[Finding]:
 
 PREPARES = {
     **dict.fromkeys(("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric"), "setup"),
-    **dict.fromkeys(("accelerate.Accelerator", "accelerate.accelerator.Accelerator"), "prepare"),
+    **dict.fromkeys(ACCELERATORS, "prepare"),
 }
 """What returns the wrapped model of a framework in the place of the one that it is given."""
 

@@ -163,10 +163,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         fix = Fix("use every output of forward in the loss, or do not return it: return what the loss needs")
     else:
         message = "some parameters took no part in the loss"
-        fix = Fix(
-            "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
-            diff=f"+{find_unused(record.text)}",
-        )
+        fix = _use_or_freeze(record)
     named = f"; no gradient for {kind} of {listed(list(ranks), 4)}" if ranks else ""
     proofs = [other.proof(found, "a gradient for every parameter") for other, found in told[:4]]
     yield Finding(message + named, (record.proof(match, "every parameter gets a gradient"), *proofs), fix, record.place)
@@ -181,11 +178,15 @@ def of_its_list_alone(record: Record, match: re.Match[str], log: Log) -> Iterato
     yield Finding(
         f"some parameters took no part in the loss; no gradient on rank {match[1] or match[3]} for {named}",
         (record.proof(match, "a gradient for every parameter"),),
-        Fix(
-            "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
-            diff=f"+{find_unused(record.text)}",
-        ),
+        _use_or_freeze(record),
         record.place,
+    )
+
+
+def _use_or_freeze(record: Record) -> Fix:
+    return Fix(
+        "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
+        diff=f"+{find_unused(record.text)}",
     )
 
 

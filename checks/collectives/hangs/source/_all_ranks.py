@@ -7,12 +7,11 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES, dotted, keyword
+from ddpdoctor.check import ACCELERATORS, COLLECTIVES, dotted, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 OF_ACCELERATE = set("gather gather_for_metrics reduce wait_for_everyone pad_across_processes".split())
 FSDP = (
     "torch.distributed.fsdp.FullyShardedDataParallel",

@@ -30,13 +30,24 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, FrameworkSeen, Severity, keyword, lint, place, watch
+from ddpdoctor.check import (
+    ACCELERATORS,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    FrameworkSeen,
+    Severity,
+    keyword,
+    lint,
+    place,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP594", Severity.WARNING)
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 MEND = Fix(
     "start it where torch sees the GPUs, or leave the plugin out",
     command="python -c 'import torch; print(torch.cuda.device_count())'",
