@@ -355,12 +355,13 @@ def metric(loss):
 for step in range(30):
     optimizer.zero_grad()
     loss = model(torch.ones(8, 4)).sum()
+    features = torch.ones(64, 64)
+    dist.all_reduce(features)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     optimizer.step()
     metric(loss)
-    features = torch.ones(64, 64)
-    dist.all_reduce(features)
+    dist.all_reduce(features)  # after the update
     if step % 10 == 0:
         print("step", step)
 assert plain == (torch.Tensor.__dict__.get("item"), print, dist.Work.wait)
@@ -371,7 +372,10 @@ dist.destroy_process_group()
 def test_calls_are_counted_by_the_line_that_makes_them(
     ddpdoctor: Run, torchrun: Command, script: Script, tmp_path: Path
 ) -> None:
-    """What the user's own lines call, not what torch does for them; afterwards torch is as before."""
+    """What the user's own lines call, not what torch does for them; afterwards torch is as before.
+
+    What is large counts after the update alone: before it, the training is made of it.
+    """
     report = tmp_path / "report.json"
     file = script(PROFILED)
     done = ddpdoctor("run", "--profile", "10", "--report", str(report), "--", *torchrun, file)
@@ -382,6 +386,12 @@ def test_calls_are_counted_by_the_line_that_makes_them(
         metric = PROFILED.splitlines().index("    dist.all_reduce(total)") + 1
         assert calls.pop(("all_reduce", metric)) >= 1
         assert calls.pop(("Tensor.item", metric + 1)) == 1
+        assert (
+            calls.pop(
+                ("all_reduce", PROFILED.splitlines().index("    dist.all_reduce(features)  # after the update") + 1)
+            )
+            == 1
+        )
         assert calls == {}
 
 

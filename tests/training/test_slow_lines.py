@@ -181,6 +181,20 @@ def test_of_a_small_collective_no_more_is_promised_than_its_line_had() -> None:
     assert "put the 10 numbers of a step into one tensor" in found.fix.summary
 
 
+def test_what_is_large_is_told_by_its_own_check_where_no_rank_waits_for_a_core() -> None:
+    """A fifth of the step and more; small ones are the other check's; a rank without a core keeps all waiting."""
+    large = TimedCall("all_reduce", FILE, 7, "average", 50, 50, 6 * MS, numbers=10**6)
+    lines = (line(20, "backward", 600), line(21, "collective", 300, inner=(FILE, 7, "average")))
+    ((slug, found),) = seen(lines, lines, calls=(large,))
+    assert slug == "large-collective-each-step"
+    assert (
+        "exchanges 1,000,000 numbers after the update, and takes 6.0 ms of each step of 20.0 ms: 30%" in found.message
+    )
+    assert seen(lines, lines, calls=(large,), starved=0.5) == []
+    assert seen(lines, lines, calls=(large._replace(nanoseconds=MS),)) == []
+    assert [slug for slug, _ in seen(lines, lines, calls=(large._replace(numbers=10),))] == ["blocking-calls-in-step"]
+
+
 def test_of_loaders_that_load_ahead_not_one_is_blamed_where_all_are_slow() -> None:
     """With workers the loader that is slower by a hundredth waits for all; without them the wait is what it loads."""
     late = FAST | {"data": 20.0, "backward": 2.0, "total": 33.0}

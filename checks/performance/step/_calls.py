@@ -11,6 +11,7 @@ from .._lines import share
 from .._steps import STEADY
 
 MANY = 16  # calls of a step
+SMALL = 1024  # numbers of a collective: a metric, or a decision
 STARVED = 0.3  # of the time: beyond it, a call waits for a core
 READS = "Tensor."
 ALONE = (READS, "print", "logging")

@@ -13,13 +13,13 @@ that costs nothing; in each step it is paid in each step.
 line that takes a tenth of the step or more in the median step, and 2 ms or more, in nearly all of them, and several
 that read tensors, or that print and log, where they do so together: of collectives on the rank that waits least, of
 the rest on the rank that takes longest. Only calls that your own lines make by themselves count, outside the forward
-of a module, the backward and an optimizer's step, and of collectives those of at most 1,024
-numbers: a metric or a decision, not data that the training is made of. Before the calls are timed, it is
-looked every few milliseconds where the thread is; of many calls in a step the line's share of that counts where it is
-larger: timing makes calls longer. Of collectives it counts where it is smaller. Where ranks wait for a core, it alone
-counts, without what that takes, and of collectives nothing is said. On a GPU ddpdoctor shows the times, and does not
-judge them: Python waits there for kernels that have to be computed anyway. Where torch.compile has compiled something,
-nothing is timed.
+of a module, the backward and an optimizer's step, and of collectives those of at most 1,024 numbers: a metric or a
+decision. What is larger is large-collective-each-step (DDP927). Before the calls are timed, it is looked every few
+milliseconds where the thread is; of many calls in a step the line's share of that counts where it is larger: timing
+makes calls longer. Of collectives it counts where it is smaller. Where ranks wait for a core, it alone counts, without
+what that takes, and of collectives nothing is said. On a GPU ddpdoctor shows the times, and does not judge them:
+Python waits there for kernels that have to be computed anyway. Where torch.compile has compiled something, nothing is
+timed.
 
 ## How to mend it
 
@@ -55,7 +55,7 @@ from ddpdoctor.check import (
 from .._steps import on_cpu, promise
 from ..source._at_line import NUMBERS, PARAMETERS, what_at
 from ..source._step_body import seldom
-from ._calls import ALONE, READS, Cost, by_line, cost_of
+from ._calls import ALONE, READS, SMALL, Cost, by_line, cost_of
 from ._rows import most, rows_of, taken
 
 AILMENT = Ailment("DDP906", Severity.NOTE)
@@ -82,7 +82,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     short: dict[bool, list[Cost]] = {True: [], False: []}  # those that read tensors, and those that print or log
     loops = _told_loops(event, training)
     for (what, *at), calls in by_line(told).items():
-        if _is_told_with_its_loop(what, what_at(*at), loops):
+        is_large = min(each.numbers for each in calls.values()) > SMALL
+        if is_large or _is_told_with_its_loop(what, what_at(*at), loops):
             continue
         cost = cost_of(event, training, Cost(what, calls, 0.0), total)
         if cost.seconds < max(LEAST, MUCH * total):

@@ -79,7 +79,10 @@ class Profiled(Event):
 
 
 class TimedCall(NamedTuple):
-    """Calls of one kind that a line of the user's made: how often, in how many steps, nanoseconds of the median one."""
+    """Calls of one kind that a line of the user's made: how often, in how many steps, nanoseconds of the median one.
+
+    ``numbers``: the most that one of them gave to a collective.
+    """
 
     what: str
     file: str
@@ -88,6 +91,7 @@ class TimedCall(NamedTuple):
     times: int
     steps: int
     nanoseconds: int
+    numbers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.user_frames import is_users, is_watchs
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.rank.process import Process
+    from ddpdoctor.watch.rank.model.models import ProcessWithModels
 
 READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__")
 """Methods of a tensor that hand its values to Python, which waits for the device then."""
@@ -36,7 +36,7 @@ COLLECTIVES = {
 """What a script calls between steps, to report or to agree on something."""
 BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "logging", "contextlib", "functools")
 INNER = ("/torch/nn/modules/module.py", "/torch/autograd/", "/torch/optim/optimizer.py")
-SMALL = 1024  # numbers: a metric, a decision; what is larger is data that the training is made of
+SMALL = 1024  # numbers: a metric, a decision
 MOST = 200  # lines that are kept
 FEWEST = 5  # steps that anything is told of
 SHOWN = 12  # of them that are told
@@ -47,6 +47,7 @@ class Counted:
     """One kind of call at one line: how often, and the nanoseconds of each step that had one, by the step's number."""
 
     count: int = 0
+    numbers: int = 0
     took: dict[int, int] = field(default_factory=dict)
 
     def middle(self, steps: int) -> int:
@@ -57,10 +58,14 @@ class Counted:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of one window of steps; nothing is replaced before it begins and after it ends."""
+    """The calls of one window of steps; nothing is replaced before it begins and after it ends.
 
-    recorder: Process
+    ``passed``: forwards of the wrapped models and backwards when the last step ended.
+    """
+
+    recorder: ProcessWithModels
     step: int = 0
+    passed: tuple[int, int] = (0, 0)
     lines: dict[tuple[str, str, int, str], Counted] = field(default_factory=dict)
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     patches: list[Patch] = field(default_factory=list)
@@ -93,13 +98,26 @@ class Calls:
         ]
         self.recorder.late += self.patches
 
+    def stepped(self, step: int) -> None:
+        """Take note of the end of a step."""
+        self.step, self.passed = step, self._passed()
+
+    def _passed(self) -> tuple[int, int]:
+        return sum(each.forwards for each in self.recorder.models.alive()), self.recorder.stopwatch.backwards
+
+    def _is_after_update(self) -> bool:
+        return self._passed() == self.passed and self.passed[0] > 0
+
     def end(self, steps: int) -> None:
         """Put everything back, and tell what took longest, of enough steps."""
         self.forget()
         if self.is_told or steps < FEWEST:
             return
         self.is_told = True
-        found = [TimedCall(*key, each.count, len(each.took), each.middle(steps)) for key, each in self.lines.items()]
+        found = [
+            TimedCall(*key, each.count, len(each.took), each.middle(steps), each.numbers)
+            for key, each in self.lines.items()
+        ]
         calls = tuple(sorted(found, key=lambda each: each.nanoseconds, reverse=True)[:SHOWN])
         self.recorder.emit(CallsTimed, steps=steps, calls=calls, site=None)
 
@@ -124,24 +142,26 @@ class Calls:
                 finally:
                     took = now() - began
                     self.inside = False
-                    self._count(what, line, took)
+                    self._count(what, line, took, _numbers(args[1:2]) if what in COLLECTIVES.values() else 0)
 
             return timed
 
         return wrap
 
     def _counts(self, what: str, line: FrameType, args: tuple[Any, ...]) -> bool:
-        """Whether a call is one that a script makes beside its training: of collectives small ones, and their waits.
+        """Whether a call is one that a script makes beside its training.
 
+        Of collectives those are small ones, and those between the update of a wrapped model and its next forward: what
+        is large elsewhere is data that the training is made of. Their waits count with them.
         What the watch itself reads, of a batch that is new to it, is none of the script's.
         """
         if what.startswith("Tensor.") and is_watchs(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - as below
             return False
         if what == WAIT:
             return (line.f_code.co_filename, line.f_lineno) in self.names
-        return what not in COLLECTIVES.values() or _numbers(args[1:2]) <= SMALL
+        return what not in COLLECTIVES.values() or _numbers(args[1:2]) <= SMALL or self._is_after_update()
 
-    def _count(self, what: str, frame: FrameType, took: int) -> None:
+    def _count(self, what: str, frame: FrameType, took: int, numbers: int) -> None:
         file, line = frame.f_code.co_filename, frame.f_lineno
         begins = what != WAIT
         if not begins:
@@ -155,6 +175,7 @@ class Calls:
                 return
             counted = self.lines[key] = Counted()
         counted.count += begins
+        counted.numbers = max(counted.numbers, numbers)
         counted.took[self.step] = counted.took.get(self.step, 0) + took
 
 

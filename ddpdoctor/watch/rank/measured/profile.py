@@ -69,7 +69,8 @@ class Profile:
             told = self._told_by_ddp()
             if len(self.total) == self.steps:
                 self._complete(told)
-        self.calls.step = self.lines.step = self.made
+        self.lines.step = self.made
+        self.calls.stepped(self.made)
         self.began, self.before = now(), time.thread_time_ns()
         self.cost += time.perf_counter() - began
         return False
