@@ -232,7 +232,21 @@ def _special(key: str) -> tuple[tuple[str, ...], Fix] | None:
         and "optim" in key
     ):
         return OPTIMIZERS
+    if loaders := re.fullmatch(r"(?:\w+\.)?dp_rank_(\d+)", key):
+        return _of_loaders(int(loaders[1]))
     return EXTRA if "_extra_state" in key else None
+
+
+def _of_loaders(rank: int) -> tuple[tuple[str, ...], Fix]:
+    """Return why the state of a rank's loader is not there: it cannot be shared out anew."""
+    fewer = f"it was saved by {rank} data-parallel ranks or fewer, and the state of a loader cannot be shared out anew"
+    return (
+        (*((fewer,) if rank else ()), "the state of the loaders was not saved with it"),
+        Fix(
+            "resume on as many data-parallel ranks as it was saved by, or begin the data anew",
+            command="... --checkpoint.exclude_from_loading dataloader   # torchtitan",
+        ),
+    )
 
 
 OPTIMIZERS = (

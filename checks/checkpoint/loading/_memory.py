@@ -16,7 +16,7 @@ FOREIGN = r"Process \d+ has [\d.]+ \w+ memory in use"
 RESUMED = (
     r"\b[Rr]esum(?:e|ed|ing)\b[^\n]{0,40}\b(?:from|checkpoint|training)\b"
     r"|Restor(?:ing|ed) (?:all )?states from the checkpoint|load_from_checkpoint|=> loaded checkpoint"
-    r"|Loading states from"
+    r"|Loading states from|(?m:^)[^\n]{0,40}\b[Ll]oad(?:ing|ed)? optimizer\b[^\n]{0,40}\.\w{2,4}\b"
 )
 NEAR = 80  # lines between the word of a resume and the error; further on, the training itself filled the GPU
 

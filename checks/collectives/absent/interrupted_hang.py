@@ -42,6 +42,8 @@ DEAF = r"Unable to shutdown process \d+ via (?:Signals\.)?(?:SIGINT|2)\b"
 WAITS = re.compile(
     r"torch[/\\]distributed[/\\](?:distributed_c10d|c10d_logger|rendezvous)\.py|_engine_run_backward|"
     r"torch[/\\]nn[/\\]parallel[/\\]distributed\.py|"
+    r"accelerate[/\\](?:accelerator|utils[/\\]operations)\.py\", line \d+, in "
+    r"(?:gather|_gpu_gather|reduce|broadcast|pad_across|wait_for_everyone)|"
     r"torch[/\\]autograd[/\\]__init__\.py\", line \d+, in (?:backward|grad)\b"  # the engine, before torch 2.3
 )
 SHOWN = 6  # ranks

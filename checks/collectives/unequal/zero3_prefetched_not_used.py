@@ -5,7 +5,9 @@
 ZeRO-3 keeps a part of each parameter on each rank and gathers it before its module runs. It remembers the order of the
 modules from the forward before, and gathers ahead. A forward that takes another way, because the batch decides which
 modules run, leaves parameters gathered or on their way: "still have inflight params", "{'id': 786, 'status':
-'INFLIGHT' ...} AssertionError". Where ranks take different ways in one step, they wait for each other for ever.
+'INFLIGHT' ...} AssertionError", or modules that were not recorded: "IndexError: pop from an empty deque". Where ranks
+take different ways in one step, they wait for each other for ever. `generate()` between two steps, with the hooks of
+ZeRO-3 taken off for it, leaves the record as wrong.
 
 ## How to be sure
 
@@ -29,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP768", Severity.ERROR)
 
@@ -53,4 +55,30 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "[Experts])",
         ),
         record.place,
+    )
+
+
+@log_pattern(
+    r"__step_id_module_fetched_for\[[^\n]{1,60}\]\.popleft\(\)[^\0]{0,400}?IndexError: pop from an empty deque"
+)
+def of_modules_not_recorded(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A module runs that the record of the forward before does not have."""
+    yield Finding(
+        "the modules ran in another order, or more often, than ZeRO-3 has recorded of the forward before",
+        (record.proof(match, "the same modules in every forward"),),
+        Fix(
+            "run the same modules in every forward; generate within the engine's hooks, on all ranks, or not between "
+            "the steps",
+            diff="-with unwrap_model_for_generation(model, accelerator) as bare:\n"
+            "+with unwrap_model_for_generation(model, accelerator, gather_deepspeed3_params=False) as bare:   # of trl",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "generate(), or an evaluation, between the steps took the hooks of ZeRO-3 off, and the record stayed",
+                "the forward takes another way with this batch (a branch, experts, layer drop)",
+                "a module is called past the engine",
+            ),
+            "grep -rnE 'generate\\(|unwrap_model|set_z3_leaf_modules' --include=*.py .   # what runs between the steps",
+        ),
     )

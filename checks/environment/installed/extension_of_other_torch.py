@@ -5,7 +5,8 @@
 Extensions such as flash-attn, Transformer Engine, apex, xformers or torch_ccl are linked to the C++ of the torch that
 they were built with, and that changes with each release: "undefined symbol: _ZN3c104cuda9SetDeviceEi" (c10, at and
 torch are torch's own names), or "Mismatch in kernel C++ signatures". All ranks fail in the same import, or the one
-whose host has another environment.
+whose host has another environment. Transformer Engine hides the error of its part for torch: "module
+'transformer_engine' has no attribute 'pytorch'".
 
 ## How to be sure
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP130", Severity.ERROR)
 UNDEFINED = (
@@ -65,4 +66,27 @@ def by_its_registration(record: Record, match: re.Match[str]) -> Iterator[Findin
             command="python -m torch.utils.collect_env",
         ),
         record.place,
+    )
+
+
+@log_pattern(r"AttributeError: module 'transformer_engine' has no attribute 'pytorch'")
+def behind_a_missing_part(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Transformer Engine hides why its part for torch cannot be imported; importing that part alone tells it."""
+    yield Finding(
+        "Transformer Engine's part for torch could not be imported, and the reason was not told",
+        (record.proof(match, "import transformer_engine.pytorch succeeds"),),
+        Fix(
+            "import it alone, which tells the reason, and install what it names for the installed torch",
+            command='python -c "import transformer_engine.pytorch"\n'
+            'python -c "import flash_attn"   # of another torch: pip uninstall flash-attn',
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "flash-attn, or another extension that it imports, was built for another torch",
+                "transformer_engine was installed without its part for torch (transformer_engine[pytorch])",
+                "Transformer Engine itself was built for another torch",
+            ),
+            'python -c "import transformer_engine.pytorch"',
+        ),
     )

@@ -41,10 +41,19 @@ FABRIC = "nvidia-fabricmanager does not run, or is of another version than the d
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The file that failed says which feature it is."""
     said = match["text"] or "Multicast memory cannot be bound"
+    fabric = "Fabric Manager or NVSwitches" in record.text
     yield Finding(
-        f"NCCL's NVLink multicast (NVLS) does not work with this driver: {said}",
+        f"NCCL's NVLink multicast (NVLS) does not work on this machine: {said}"
+        if fabric
+        else f"NCCL's NVLink multicast (NVLS) does not work with this driver: {said}",
         (record.proof(match, "the driver supports what NCCL asks for"),),
-        Fix("leave the feature out until the driver is newer", command="export NCCL_NVLS_ENABLE=0"),
+        Fix(
+            "restart the fabric manager, and until then leave the feature out",
+            command="export NCCL_NVLS_ENABLE=0\n"
+            "sudo systemctl restart nvidia-fabricmanager   # while nothing runs on the GPUs",
+        )
+        if fabric
+        else Fix("leave the feature out until the driver is newer", command="export NCCL_NVLS_ENABLE=0"),
         record.place,
         ambiguity=Ambiguity((OLD, FABRIC) if match["text"] else (FABRIC, OLD), "systemctl status nvidia-fabricmanager"),
     )

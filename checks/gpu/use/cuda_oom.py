@@ -44,6 +44,13 @@ FULL = (
 )
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
+SUMS = (
+    r"GPU \d+; (?P<all>[\d.]+) GiB total capacity; [\d.]+ \wiB already allocated; (?P<free>[\d.]+ \wiB) free; "
+    r"(?P<own>[\d.]+ \wiB) reserved"
+)
+"""What torch says before 2.2 or so: what another process holds is not among it, and follows."""
+OUTSIDE = 3  # GiB that neither are free nor torch's own: more than a process has beside torch's memory
+UNITS = {"KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0}
 RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
@@ -53,24 +60,34 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield what was asked for, and whether others hold memory of the same GPU."""
     others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
     fragments = reserved is not None and float(reserved[1]) >= MUCH
+    sums = re.search(SUMS, record.text)
+    outside = _outside(sums) if sums else 0.0
+    foreign = others or (sums if outside >= OUTSIDE else None)
     yield Finding(
         (f"no GPU memory left for {match[1]}" if match[1] else "no GPU memory left")
-        + (f"; another process holds {others[1]} of the same GPU" if others else ""),
+        + (f"; another process holds {others[1]} of the same GPU" if others else "")
+        + (f"; {outside:.1f} GiB of the GPU are held outside of this rank's torch" if foreign is sums and sums else ""),
         (
             record.proof(match, "memory for the batch, the model, its gradients and the optimizer"),
-            *((record.proof(others, "a GPU of its own for each rank"),) if others else ()),
+            *((record.proof(foreign, "a GPU of its own for each rank"),) if foreign else ()),
         ),
         Fix(
             "give each rank a GPU of its own, and load checkpoints to the CPU"
-            if others
+            if foreign
             else "let torch's reserve grow instead of breaking into fragments"
             if fragments
             else "halve the batch of each rank and accumulate gradients over two",
-            command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" if fragments and not others else "",
+            command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" if fragments and not foreign else "",
             diff='+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n'
             '-state = torch.load(path)\n+state = torch.load(path, map_location="cpu")'
-            if others
+            if foreign
             else "",
         ),
         record.place,
     )
+
+
+def _outside(sums: re.Match[str]) -> float:
+    """Return the GiB of a GPU that neither are free nor reserved by the torch of the rank that says so."""
+    free, own = (float(value) * UNITS.get(unit, 0.0) for value, unit in (sums["free"].split(), sums["own"].split()))
+    return float(sums["all"]) - free - own

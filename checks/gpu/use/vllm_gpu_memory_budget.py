@@ -5,7 +5,8 @@
 vLLM takes a share of the whole GPU (`gpu_memory_utilization`, 0.9 by default) for weights and cache. On a GPU where a
 training, or another process, holds memory already, it refuses to start: "Free memory on device cuda:1 (19.77/22.05
 GiB) on startup is less than desired GPU memory utilization (0.9, 19.84 GiB)"; where the share is smaller than weights
-and activations: "No available memory for the cache blocks". The ranks that train wait for their generator until the
+and activations: "No available memory for the cache blocks"; and where others take memory while it starts: "CUDA out of
+memory" below `_allocate_kv_cache`. The ranks that train wait for their generator until the
 time-out. "Engine core initialization failed. See root cause above" only follows.
 
 ## How to be sure
@@ -31,6 +32,10 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Role, Severity, log_pattern
 
 AILMENT = Ailment("DDP242", Severity.ERROR)
+FULL = r"CUDA out of memory\. Tried to allocate"
+TAKES = re.compile(
+    r"vllm[/\\][\s\S]{0,1500}in (?:_?allocate_kv_cache|_?initialize_kv_caches?|determine_\w*available\w*)\b"
+)
 
 
 @log_pattern(
@@ -63,6 +68,24 @@ def for_its_cache(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "raise the share as far as the training beside it allows, or make the sequences shorter",
             diff="-LLM(model, gpu_memory_utilization=0.3)\n"
             "+LLM(model, gpu_memory_utilization=0.5, max_model_len=4096, enforce_eager=True)",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(rf"{FULL}", supersedes=("cuda-oom",))
+def of_its_own_memory(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Where vLLM itself takes the memory, its share is too large beside what the GPU holds already."""
+    if not record.frames or not TAKES.search(record.text):
+        return
+    yield Finding(
+        "vLLM takes a share of the GPU, and the GPU is full before it has it",
+        (record.proof(match, "a share that is free, with room for what the GPU holds already"),),
+        Fix(
+            "give vLLM a smaller share, or a GPU that no rank trains on",
+            diff="-LLM(model)   # gpu_memory_utilization=0.9; trl: vllm_gpu_memory_utilization\n"
+            "+LLM(model, gpu_memory_utilization=0.5, max_model_len=4096)",
+            command="nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv",
         ),
         record.place,
     )

@@ -6,7 +6,8 @@ Data, tensor, pipeline and context parallelism divide the ranks among them, so t
 and the model's layers and heads have to be divisible by them. Where they do not: "world_size (8) is not equal to
 tensor_model_parallel_size (1) x pipeline_model_parallel_size (1)", "world size (6) is not divisible by 4", "Number of
 layers should be divisible by the pipeline-model-parallel size", "Mesh should not be bigger than default world size",
-"Invalid parallel dims". Every rank says so, before any training.
+"Invalid parallel dims". Every rank says so, before any training. Where nobody asks, a rank gets a part of a head:
+"shape '[4, 178, -1, 128]' is invalid for input of size 45568".
 
 ## How to be sure
 
@@ -26,9 +27,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP431", Severity.ERROR)
+TENSOR_PARALLEL = r"\btp[-_](?:size|plan|degree)\b|tensor[-_ ](?:model[-_ ])?parallel|TensorParallel"
 
 
 @log_pattern(
@@ -100,6 +102,32 @@ def of_a_dimension(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command="torchrun --nproc_per_node=8 train.py --tensor-model-parallel-size "
             f"{max((each for each in fits if not parts or each < int(parts)), default=2)}   # the option has "
             f"the name of your program",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"RuntimeError: shape '\[(?P<batch>\d+), (?P<length>\d+), -1, (?P<head>\d+)\]' is invalid for input of size "
+    r"(?P<size>\d+)",
+    context=(TENSOR_PARALLEL,),
+)
+def of_a_head(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A rank of tensor parallelism got a part of a key/value head."""
+    whole = int(match["batch"]) * int(match["length"]) * int(match["head"])
+    asked = log.first(TENSOR_PARALLEL)
+    if asked is None or not int(match["size"]) or int(match["size"]) >= whole or whole % int(match["size"]):
+        return
+    parts = whole // int(match["size"])
+    yield Finding(
+        f"each rank of the tensor parallel group has 1/{parts} of a head: it has more ranks than key/value heads",
+        (
+            record.proof(match, f"{whole} numbers, or a multiple: whole heads of {match['head']}"),
+            asked[0].proof(asked[1], "num_key_value_heads, or a divisor of it"),
+        ),
+        Fix(
+            f"make the tensor parallel size {parts} times smaller, and let the other ranks be data parallel",
+            command="grep num_key_value_heads config.json   # of the model: the largest tensor parallel size",
         ),
         record.place,
     )

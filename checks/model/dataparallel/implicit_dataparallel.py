@@ -31,10 +31,11 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
-from .._logs import NOT_ON_FIRST, REPLICA, TRAINER, beside
+from .._logs import NOT_ON_FIRST, REPLICA, SEVERAL, TRAINER, beside
 from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPREAD, TWO_GPUS, Setting, setting
 
 AILMENT = Ailment("DDP527", Severity.ERROR)
+TRL = r"trl[/\\]trainer[/\\]\w+\.py"
 HIDDEN = r"'DataParallel' object has no attribute '\w+'"
 REMEDY = Fix(
     "start one process for each GPU, or show the script one GPU",
@@ -67,6 +68,32 @@ def of_one_process(record: Record, match: re.Match[str], log: Log) -> Iterator[F
             record.place,
             ambiguity=Ambiguity((IMPLICIT, SPREAD, HARD_CODED), LOOK),
         )
+
+
+@log_pattern(
+    r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\) at non-singleton dimension 0",
+    context=(SEVERAL,),
+    supersedes=("step-fails-without-ddp",),
+)
+def in_sizes(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A batch that is shared out over the GPUs, and one that is not, differ by the number of GPUs."""
+    small, large = sorted((int(match["a"]), int(match["b"])))
+    in_trainer = re.search(rf"{TRAINER}|{TRL}", record.text)
+    if not in_trainer or small < 1 or large % small or record.rank is not None or beside(record, log, SEVERAL):
+        return
+    yield Finding(
+        f"a Trainer that one process runs meets a batch that is {large // small} times another: {small} and {large}",
+        (record.proof(match, "one process for each GPU"), record.proof(in_trainer)),
+        REMEDY,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                f"Trainer's own DataParallel over {large // small} visible GPUs: each gets a part of the batch",
+                "the batch and what is computed of it differ on one GPU as well",
+            ),
+            "CUDA_VISIBLE_DEVICES=0 python train.py   # runs: it was DataParallel",
+        ),
+    )
 
 
 def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...]) -> Finding:

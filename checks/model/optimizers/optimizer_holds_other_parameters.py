@@ -11,7 +11,8 @@ gradients for never changes, or not in that layer. Nothing fails, the loss does 
 In two steps after one another the optimizer's own parameters have no gradient, and parameters of the
 wrapped model have one that no optimizer of the process holds. Or parameters that were frozen when DDP wrapped
 the model are not any more, have a gradient, and are in no optimizer: an optimizer built from what
-required a gradient then has not heard of them, nor has DDP.
+required a gradient then has not heard of them, nor has DDP. In a log: `optimizer.state_dict()` ends with "KeyError:
+139787214408336", a number in the place of a name, where the optimizer has states of parameters that were replaced.
 
 ## How to mend it
 
@@ -32,13 +33,16 @@ from collections.abc import Iterator
 from ddpdoctor.check import (
     LIGHTNING,
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
     OptimizerSeen,
+    Record,
     Severity,
     StepSampled,
     Training,
+    log_pattern,
     place,
     watch,
 )
@@ -130,4 +134,27 @@ def _fix(kind: str) -> Fix:
     return Fix(
         "build the optimizer from the model that is trained, after all changes to it",
         diff=f"+optimizer = torch.optim.{kind}(model.parameters(), lr=lr)\n for epoch in range(epochs):",
+    )
+
+
+@log_pattern(r"param_mappings\[id\(k\)\][^\n]*\n(?:[^\n]{0,200}\n){0,3}?[^\n]{0,40}KeyError: \d{6,}")
+def in_logs(record: Record) -> Iterator[Finding]:
+    """Its state dict asks for the number of a parameter that has a state, and that none of the groups holds."""
+    yield Finding(
+        "the optimizer has a state for a parameter that is in none of its groups",
+        (record.proof(None, "states of the parameters that it holds"),),
+        Fix(
+            "build the optimizer after the model was wrapped or sharded, from the parameters of that one",
+            diff="-optimizer = torch.optim.Adagrad(model.parameters(), lr=lr)\n model = wrap(model)\n"
+            "+optimizer = torch.optim.Adagrad(model.parameters(), lr=lr)",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "its groups got other parameters after it had states (Adagrad has them at once): FSDP2, a new layer",
+                "states were put into it by hand, for other parameters",
+            ),
+            "print([p.shape for p in optimizer.state if all(p is not q for g in optimizer.param_groups for q in "
+            "g['params'])])   # above that line",
+        ),
     )

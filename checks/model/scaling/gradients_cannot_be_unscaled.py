@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP553", Severity.ERROR)
 OWNED = Fix(
@@ -44,6 +44,17 @@ FLOAT = Fix(
 )
 
 
+FSDP = re.compile(r"(?i:fsdp|fully_?shard)")
+OWN_PART = Ambiguity(
+    (
+        "this rank holds no part of what is trained: FSDP with use_orig_params=True, most of it frozen or small",
+        "the optimizer was built before the model was wrapped, and holds the parameters of before",
+        "the loss of this rank does not reach what is trained",
+    ),
+    "print(sum(p.numel() for p in model.parameters() if p.requires_grad))   # above that line, on each rank",
+)
+
+
 @log_pattern(r"No inf checks were recorded for this optimizer|(?P<half>unscale FP16 gradients)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report which of the two refusals it is."""
@@ -52,4 +63,5 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     else:
         said = "no parameter of this optimizer got a gradient from scaler.scale(loss).backward()"
         expected, fix = "an optimizer of the parameters that are trained", OWNED
-    yield Finding(said, (record.proof(match, expected),), fix, record.place)
+    in_part = OWN_PART if not match["half"] and FSDP.search(record.text) else None
+    yield Finding(said, (record.proof(match, expected),), fix, record.place, ambiguity=in_part)

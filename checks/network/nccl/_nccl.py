@@ -8,6 +8,7 @@ from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Log, Record
 
 # A host without InfiniBand, and one whose NVLink domain is not set up, warn and go on.
 WARN = r"NCCL WARN (?!Failed to open lib|MNNVL |Could not find real path|NET/Plugin|dlvsym failed)\S"
+COMPLETE = r"NCCL INFO [^\n]{0,200}Init COMPLETE"
 LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(\S[^\n]*)")
 ASK = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET torchrun ... 2>&1 | grep -m1 'NCCL WARN'"
 

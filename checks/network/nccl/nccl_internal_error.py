@@ -27,8 +27,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import WARN, unspecified
+from ._nccl import COMPLETE, WARN, unspecified
 
+TOLD = r"ncclInternalError|internal error"
 AILMENT = Ailment("DDP345", Severity.ERROR)
 CAUSES = (
     "a rank, or its proxy thread, failed first: the first NCCL WARN of another rank says why",
@@ -46,3 +47,10 @@ CAUSES = (
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     yield unspecified("NCCL stopped at an internal error", CAUSES, record, match, log)
+
+
+@log_pattern(r"NCCL INFO init\.cc:\d+ -> 3\b", role=Role.GENERIC, context=(WARN, COMPLETE, TOLD))
+def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read the status with which a group was given up, where the exception is lost; a group that was made survived."""
+    if log.first(WARN) and not log.first(TOLD) and not log.first(COMPLETE):
+        yield unspecified("NCCL stopped at an internal error", CAUSES, record, match, log)

@@ -40,8 +40,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import WARN, unspecified
+from ._nccl import COMPLETE, WARN, unspecified
 
+TOLD = r"ncclSystemError|unhandled system error"
 AILMENT = Ailment("DDP331", Severity.ERROR)
 CAUSES = (
     "/dev/shm of the container is too small",
@@ -57,4 +58,11 @@ CAUSES = (
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     if log.first(WARN) or not log.first(r"NET/IB : Using"):  # else: rdma-misconfigured
+        yield unspecified("NCCL stopped at a system error", CAUSES, record, match, log)
+
+
+@log_pattern(r"NCCL INFO init\.cc:\d+ -> 2\b", role=Role.GENERIC, context=(WARN, COMPLETE, TOLD))
+def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read the status with which a group was given up, where the exception is lost; a group that was made survived."""
+    if log.first(WARN) and not log.first(TOLD) and not log.first(COMPLETE):
         yield unspecified("NCCL stopped at a system error", CAUSES, record, match, log)

@@ -39,7 +39,7 @@ from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import WARN, unspecified
+from ._nccl import COMPLETE, WARN, unspecified
 
 AILMENT = Ailment("DDP332", Severity.ERROR)
 CAUSES = (
@@ -50,9 +50,15 @@ CAUSES = (
     "an earlier kernel of the training failed",
 )
 
+PEERS = (
+    "a process cannot open the GPU memory of its peer (CUDA IPC), which NCCL_CUMEM_ENABLE=0 has chosen",
+    "the processes are in containers without a common IPC namespace (docker run --ipc=host)",
+    "each process sees its own GPU alone (CUDA_VISIBLE_DEVICES), and not that of its peer",
+    "the GPUs have no peer access to each other: NCCL_P2P_DISABLE=1 runs",
+)
+OTHER_WAY = "unset NCCL_CUMEM_ENABLE   # or: export NCCL_P2P_DISABLE=1"
 UNHANDLED = r"unhandled cuda error|ncclUnhandledCudaError: Call to CUDA"
 FAILED = r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'((?!CUDA driver version|out of memory)[^'\n]+)'"
-COMPLETE = r"NCCL INFO [^\n]{0,200}Init COMPLETE"
 CUDA = re.compile(r"(?:Cuda|HIP) failure (?:\d+ )?'([^'\n]+)'")
 EARLIER = Fix("find the kernel that failed before", command="CUDA_LAUNCH_BLOCKING=1 torchrun ...")
 MEANING = {
@@ -83,10 +89,14 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
 @log_pattern(UNHANDLED, role=Role.GENERIC, context=(WARN,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
-    finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
+    between_peers = (warned := log.first(WARN)) is not None and "transport/p2p.cc" in warned[0].text
+    finding = unspecified("a CUDA call failed inside NCCL", PEERS if between_peers else CAUSES, record, match, log)
     said = CUDA.search(finding.message)
     meaning = _meaning(said[1]) if said else None
-    yield replace(finding, fix=meaning, ambiguity=None) if meaning else finding
+    if meaning is None and between_peers:
+        yield replace(finding, fix=Fix("let NCCL go another way between GPUs", command=OTHER_WAY))
+    else:
+        yield replace(finding, fix=meaning, ambiguity=None) if meaning else finding
 
 
 def _meaning(said: str) -> Fix | None:

@@ -38,6 +38,10 @@ FIX = Fix(
     command="export NCCL_IB_DISABLE=1   # runs: RDMA is broken\nibv_devinfo | grep -E 'hca_id|state'; show_gids",
 )
 BROKEN = "the RDMA path of a host is broken (GID index, link, OFED, devices of the container)"
+ENDS = (
+    r"local GID ::ffff:(?P<net>\d+\.\d+\.\d+)\.(?P<host>\d+), ?"
+    r"remote GID ::ffff:(?P<other>\d+\.\d+\.\d+)\.(?P<peer>\d+)"
+)
 STATUS = {  # ibv_wc_status
     "1": "local length error",
     "2": "local queue pair error",
@@ -55,12 +59,41 @@ UNLOCKED = "the limit on locked memory is too low"
     r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)"
 )
 def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Libibverbs says no, and not for want of memory."""
+    """Libibverbs says no, and not for want of memory; the addresses of a connection can say more."""
+    ends = re.search(ENDS, record.text) if match[1] == "ibv_modify_qp" and "RTR" in record.text else None
+    if ends and ends["net"] != ends["other"]:
+        yield _between(record, match, ends)
+        return
     yield Finding(
         f"InfiniBand does not work on this host: {match[1]} failed with {match[2].strip()}",
         (record.proof(match, f"{match[1]} succeeds"),),
         FIX,
         record.place,
+    )
+
+
+def _between(record: Record, match: re.Match[str], ends: re.Match[str]) -> Finding:
+    """Return that two adapters of different networks do not reach each other."""
+    local, remote = f"{ends['net']}.{ends['host']}", f"{ends['other']}.{ends['peer']}"
+    return Finding(
+        f"RDMA finds no way from the adapter {local} to {remote}, in another network: ibv_modify_qp failed with "
+        f"{match[2].strip()}",
+        (record.proof(match, "adapters that reach each other"),),
+        Fix(
+            "let NCCL connect only adapters of the same number, if each has a network of its own",
+            command="export NCCL_CROSS_NIC=0\n"
+            f"ip route get {remote} from {local}; rping -c -a {remote} -C 1   # rping -s there",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the fabric joins adapters of the same number only (rails), and NCCL connects different ones",
+                "no route, or no ARP answer, leads from one network to the other",
+                "NCCL_IB_GID_INDEX names another kind of address than the RoCE v2 one",
+            ),
+            "show_gids; ibv_devinfo | grep -E 'hca_id|state'   # on both hosts; NCCL_CROSS_NIC=0 torchrun ...: runs, "
+            "it was the rails",
+        ),
     )
 
 
