@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import by_parameter, dotted, given, is_open, keyword
+from ddpdoctor.check import ACCELERATORS, by_parameter, dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
@@ -63,6 +63,14 @@ def is_reseeded(script: Script, sampler: ast.Call) -> bool:
         return False
     above = script.tree.above(sampler)
     return "epoch" in ast.unparse(seed).lower() or any(isinstance(each, (ast.For, ast.While)) for each in above)
+
+
+def prepared(script: Script, *names: str) -> Iterator[ast.Call]:
+    """Yield the calls of these methods of an Accelerator."""
+    for call in script.nodes(ast.Call) if "accelerate" in script.imported else ():
+        match call.func:
+            case ast.Attribute(attr=name, value=owner) if name in names and script.made_by(owner, *ACCELERATORS):
+                yield call
 
 
 def given_to(script: Script, sampler: ast.Call) -> ast.Call | None:

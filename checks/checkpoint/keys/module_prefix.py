@@ -14,7 +14,8 @@ reverse, bare keys into a wrapped model, fails the same way.
 ddpdoctor prints that it assumes there is none.
 
 In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and
-neither this file nor one in its reach loads a state dict or speaks of the prefix.
+neither this file nor one in its reach loads a state dict or speaks of the prefix; or a state dict whose keys have lost
+the prefix is loaded into a model that is wrapped at that line.
 
 ## How to mend it
 
@@ -48,6 +49,7 @@ from .._reason import OTHER_NETWORK, Reason, on_refusal
 from .._refusal import refusal
 from ._loaded import into_bare, key_of
 from ._saved import saved
+from ._stripped import is_stripped
 from ._wrappers import Wrapper, facets
 
 if TYPE_CHECKING:
@@ -117,6 +119,26 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     loaded = into_bare(script, call, key_of(what, node)) if wrap is not None else None
                     if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
                         yield _saved(script, node, model, wrap, loaded)
+
+
+@lint
+def stripped_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a state dict without the prefix that is loaded into a model which is wrapped at that line."""
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=model, attr="load_state_dict"), args=[state]) if not call.keywords:
+                wrap = script.wrap(model)
+                if wrap is not None and wrap.sure and not script.guards(call) and is_stripped(script, state):
+                    bare = f"{script.code(model)}.module.load_state_dict({script.code(state)})"
+                    yield Finding(
+                        f"keys without module. are loaded into {script.code(model)}, the {wrap.kind} of line "
+                        f"{wrap.line}: all are missing, a RuntimeError",
+                        (script.seen(call, bare), script.seen(wrap.call)),
+                        Fix(
+                            "load into the bare model", edits=(script.replaced(model, f"{script.code(model)}.module"),)
+                        ),
+                        script.place(call),
+                    )
 
 
 LOADED_BACK = (

@@ -38,7 +38,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
     TRAINER,
     Ailment,
     DataSeen,
@@ -54,7 +53,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import sharded_loaders
+from ..._source import prepared, sharded_loaders
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library
 from .._words import SHOWN, sharer
 
@@ -147,22 +146,16 @@ def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a loader that certainly has a DistributedSampler, in the call of prepare."""
-    if "accelerate" not in script.imported:
-        return
     sharded = dict(sharded_loaders(script))
-    for call in script.nodes(ast.Call):
-        match call.func:
-            case ast.Attribute(attr="prepare" | "prepare_data_loader", value=owner) if script.made_by(
-                owner, *ACCELERATORS
-            ):
-                for each in call.args:
-                    if isinstance(each, ast.Name) and each.id in sharded and _is_the_loader(script, each):
-                        yield Finding(
-                            f"{each.id} has a DistributedSampler, and prepare shares it out once more",
-                            (script.seen(call), script.seen(sharded[each.id], "no sampler: prepare puts one in")),
-                            MEND,
-                            script.place(call),
-                        )
+    for call in prepared(script, "prepare", "prepare_data_loader"):
+        for each in call.args:
+            if isinstance(each, ast.Name) and each.id in sharded and _is_the_loader(script, each):
+                yield Finding(
+                    f"{each.id} has a DistributedSampler, and prepare shares it out once more",
+                    (script.seen(call), script.seen(sharded[each.id], "no sampler: prepare puts one in")),
+                    MEND,
+                    script.place(call),
+                )
 
 
 def _is_the_loader(script: Script, name: ast.Name) -> bool:

@@ -7,8 +7,12 @@ each rank ends with exit status 2. There is no traceback but the launcher's, whi
 
 ## How to be sure
 
-The line is the error. The parser is that of the program whose name it begins with: what stands behind the script's
-name on the command line goes to the script, what stands before it to the launcher.
+In a source (`ddpdoctor lint`): a launch script starts a script of the project with an option that its only parser does
+not declare, or without one that it declares as required. Nothing is said where the parser is handed on, reads unknown
+options, or is given what only the shell knows.
+
+In a log the line is the error. The parser is that of the program whose name it begins with: what stands behind the
+script's name on the command line goes to the script, what stands before it to the launcher.
 
 ## How to mend it
 
@@ -24,8 +28,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, lint, log_pattern
+
+from ._parser import Option, options_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, LaunchScript, Word
 
 AILMENT = Ailment("DDP425", Severity.ERROR)
 ARGPARSE = (
@@ -87,4 +97,76 @@ def _refused(record: Record, match: re.Match[str], program: str) -> Iterator[Fin
             command=f"python {script} --help",
         ),
         record.place,
+    )
+
+
+@lint
+def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Compare what a launcher hands to a script with what the script's parser declares."""
+    if any(each.words and each.words[0].text in MOVES for each in launch.shell.commands):
+        return
+    for each in launch.launches:
+        script = each.script
+        if script is None or script.is_open or each.is_open or not script.text.endswith(".py"):
+            continue
+        text = project.beside(script.text)
+        options = options_of(text) if text is not None else None
+        if options is None or any(word.text == "--" for word in each.arguments):
+            continue
+        names = {name for option in options for name in option.names}
+        wrong = next((word for word in each.arguments if _is_none_of(word, names)), None)
+        if wrong is not None:
+            yield _of_launch(
+                launch, wrong, script, f"does not know {wrong.text.partition('=')[0]}", "an option of its own"
+            )
+            continue
+        lacking = [] if _holds_more(each.arguments, options) else _lacking(each.arguments, options)
+        if lacking:
+            said = f"requires {', '.join(lacking)}, which this command does not give"
+            yield _of_launch(launch, script, script, said, " ".join(f"{name} VALUE" for name in lacking))
+
+
+MOVES = {"cd", "pushd", "git", "wget", "curl"}
+"""Commands after which a file of that name can be another one."""
+WITH_LAUNCHERS = {"local-rank", "local_rank"}
+
+
+def _is_none_of(word: Word, names: set[str]) -> bool:
+    """Whether a word is a long option that no name is, or begins with."""
+    name = word.text.partition("=")[0]
+    if not re.fullmatch(r"--[A-Za-z][\w-]*", name) or name[2:] in WITH_LAUNCHERS or OF_A_LAUNCHER.match(name):
+        return False
+    return not any(each.startswith(name) for each in names)
+
+
+def _holds_more(words: tuple[Word, ...], options: tuple[Option, ...]) -> bool:
+    """Whether a word stands for options that only the shell knows: one that is no value of the option before it."""
+    taking = {name for each in options if each.takes for name in each.names}
+    before = ("", *(word.text for word in words))
+    return any(
+        word.is_open and not word.text.startswith("-") and last not in taking
+        for word, last in zip(words, before, strict=False)
+    )
+
+
+def _lacking(words: tuple[Word, ...], options: tuple[Option, ...]) -> list[str]:
+    """Return the required options that no word is, or begins."""
+    given = [word.text.partition("=")[0] for word in words if word.text.startswith("-")]
+    return [
+        each.names[-1]
+        for each in options
+        if each.required
+        and each.names[-1].startswith("-")
+        and not any(
+            name == one or (one.startswith("--") and name.startswith(one)) for one in given for name in each.names
+        )
+    ]
+
+
+def _of_launch(launch: LaunchScript, word: Word, script: Word, said: str, expected: str) -> Finding:
+    return Finding(
+        f"{script.text} {said}: each rank ends with exit status 2 before it does anything",
+        (launch.seen(word.line, expected),),
+        Fix("give the script what it takes", command=f"python {script.text} --help"),
+        launch.place(word.line, word.begin),
     )

@@ -5,8 +5,8 @@
 A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
 all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
 device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
-the state dict; DDP inside of DeepSpeed's engine averages all gradients a second time. A factory that wraps the
-whole model is no fault: ddpdoctor then examines what is inside, and says so.
+the state dict; DDP inside of DeepSpeed's engine, or given to `accelerator.prepare`, averages all gradients twice. A
+factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and says so.
 
 ## How to be sure
 
@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     probe,
 )
 
+from ..._source import prepared
 from .._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from .._words import listed
 
@@ -104,12 +105,18 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield from _again(
                 script, call, model, "", Fix("wrap the model once", edits=(script.replaced(call, inner),))
             )
+    for call in prepared(script, "prepare", "prepare_model"):
+        for model in call.args:
+            right = Fix("give Accelerate the bare model: prepare wraps it", diff=f"-{BY_HAND}\n {PREPARED}")
+            yield from _again(script, call, model, " by Accelerate", right)
     for call in script.calls("deepspeed.initialize"):
         if model := keyword(call, "model"):
             once = Fix("give DeepSpeed the bare model: its engine averages the gradients", diff=f"-{ENGINE}\n+{BARE}")
             yield from _again(script, call, model, " by DeepSpeed", once)
 
 
+BY_HAND = "model = DDP(model, device_ids=[accelerator.local_process_index])"
+PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 ENGINE = "engine, *_ = deepspeed.initialize(model=DDP(model), ...)"
 BARE = "engine, *_ = deepspeed.initialize(model=model, ...)"
 

@@ -181,10 +181,17 @@ def _is_several(named: ast.expr) -> bool:
 
 
 def _is_first(tree: Tree, test: ast.expr) -> bool:
-    """Whether a test is one by which a framework says that this is the first rank, or ``local_rank in (-1, 0)``."""
+    """Whether a test is one by which a framework says that this is the first rank, or ``local_rank in (-1, 0)``.
+
+    ``should_save`` of transformers' TrainingArguments is one, by the name that everybody gives them.
+    """
     if isinstance(test, ast.Call) and not (test.args or test.keywords):
         test = test.func
     match test:
+        case ast.Attribute(
+            value=ast.Name(id="args" | "training_args") | ast.Attribute(attr="args"), attr="should_save"
+        ):
+            return True
         case ast.Attribute(attr=name):
             return name in FIRST and not values(tree, test) and function_named(tree, test) is None
         case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=given) | ast.List(elts=given)]):

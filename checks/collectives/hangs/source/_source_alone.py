@@ -75,7 +75,7 @@ def _is_met_by_those_that_stay(script: Script, call: ast.Call) -> bool:
 
 def helpers_of_one_rank(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:
     """Yield calls of the project's functions in which all ranks meet: the call, the test, the collective in it."""
-    for call in script.nodes(ast.Call) if script.joins else ():
+    for call in script.nodes(ast.Call) if script.joins or "transformers" in script.imported else ():
         inner = _meeting(script, call)
         guard = script.one_rank_guard(call) if inner is not None and _is_only(script, call) else None
         if inner is None or guard is None or _others_call(script, call, guard.test) or _has_counterpart(script, call):
