@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddpdoctor.check import (
@@ -59,7 +59,7 @@ def _sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     one = next(iter(held.values()))
     if one is None or not one.sizes or any(each is None or each.sizes != one.sizes for each in held.values()):
         return None
-    if _are_parts(held):
+    if _are_parts(held) or _came_later(one, start.values()):
         return None
     order = sorted(ranks)
     replicas = _replicas(one, [start[rank] for rank in order])
@@ -72,6 +72,11 @@ def _are_parts(held: Mapping[int, ParametersHeld | None]) -> bool:
     """Whether no two ranks hold a parameter of the same name: each rank's optimizer has another part of a model."""
     names = [name for each in held.values() if each is not None for name in each.names]
     return len(names) == len(set(names))
+
+
+def _came_later(held: ParametersHeld, start: Iterable[StepFingerprinted]) -> bool:
+    """Whether parameters that nobody wraps were added after the first step: whether they were alike is not known."""
+    return any(managed == NEVER for each in start for managed in held.managed[len(each.values) :])
 
 
 def _line(at: int, held: ParametersHeld, steps: Sequence[StepFingerprinted], *, replica: bool) -> Line:
@@ -140,9 +145,11 @@ def _held(event: StepFingerprinted, training: Training) -> ParametersHeld | None
 def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[bool]:
     """Return which parameters were the same on all ranks before the first step.
 
-    One whose elements are all equal tells only together with others: a bias begins as zeros in shards as well.
+    What was added to the optimizer later DDP had made alike. A parameter whose elements are all equal tells only beside
+    others: a bias begins as zeros in shards as well.
     """
-    equal = [are_equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
+    first = min(len(each.values) for each in start)
+    equal = [at >= first or are_equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
     telling = [same for same, constant in zip(equal, held.constant, strict=True) if not constant]
     whole = bool(telling) and all(telling)
     return [same and (whole or not constant) for same, constant in zip(equal, held.constant, strict=True)]

@@ -67,6 +67,10 @@ class Line:
         """Return which multiple of the mean a rank was given; None where it is none."""
         return _ratio(self.given[rank], self.mean)
 
+    def times_given(self, rank: int) -> float | None:
+        """Return which multiple of what the first rank was given another one was given; None where it is none."""
+        return _ratio(self.given[rank], self.given[0])
+
     def times_own(self, rank: int, of: int | None = None) -> float | None:
         """Return which multiple of its own gradient, or of another rank's, a rank was given; None where it is none."""
         return _ratio(self.given[rank], self.local[rank if of is None else of])

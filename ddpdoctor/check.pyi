@@ -311,6 +311,7 @@ from ddpdoctor.watch.events import (
     Statistic as Statistic,
     StepFingerprinted as StepFingerprinted,
     SteppedUnsynced as SteppedUnsynced,
+    SteppedWithinNoSync as SteppedWithinNoSync,
     StepSampled as StepSampled,
     StepsAtEnd as StepsAtEnd,
     StepsTimed as StepsTimed,

@@ -6,7 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ddpdoctor.check import Bypassed, Evidence, Joined, OptimizerSeen, Site, StepSampled, SyncSkipped, Training, Wrapped
+from ddpdoctor.check import (
+    Bypassed,
+    Evidence,
+    Joined,
+    OptimizerSeen,
+    Site,
+    SteppedWithinNoSync,
+    StepSampled,
+    SyncSkipped,
+    Training,
+    Wrapped,
+)
 
 GRADIENT = 1e-3  # relative: averaged gradients are equal to the last bit on like hardware, and to 1e-6 on unlike
 PARAMETER = 1e-4
@@ -134,6 +145,16 @@ def unfinished(step: Step) -> bool:
 def skips_sync(step: Step) -> bool:
     """Whether the last forward through the wrapper was within no_sync, on all ranks."""
     return all(each.forwards and not each.last_synced for each in step.ranks.values())
+
+
+def within_no_sync(step: Step, last: Step | None, training: Training) -> int | None:
+    """Return a step between two that were compared which all ranks made right after a forward in no_sync."""
+    first = next(iter(step.ranks.values()))
+    told = training.of(SteppedWithinNoSync, optimizer=first.optimizer, model=first.model)
+    ranks = {each.rank: each.number for each in told if each.rank in step.ranks}
+    numbers = set(ranks.values())
+    fits = len(ranks) == len(step.ranks) and len(numbers) == 1 and last is not None
+    return min(numbers) if fits and last is not None and last.number <= min(numbers) < step.number else None
 
 
 def line(kind: type[Bypassed | SyncSkipped], step: Step, training: Training) -> Site | None:

@@ -50,6 +50,34 @@ def test_a_rank_that_works_on_after_its_group_is_no_fault(torchrun: Command, ddp
     assert not re.findall(r"DDP\d{3}", done.stderr), done.stderr
 
 
+QUEUED = """
+import multiprocessing, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+rank = dist.get_rank()
+dist.destroy_process_group()
+if rank == 0:
+    results = multiprocessing.Queue()
+    results.put(bytes(int(sys.argv[1])))
+    results.close()
+    results.join_thread()
+"""
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(("size", "is_kept"), [(10**6, True), (10, False)])
+def test_a_rank_whose_queue_nobody_reads_is_told(
+    torchrun: Command, ddpdoctor: Run, script: Script, size: int, *, is_kept: bool
+) -> None:
+    """It never ends where it has put in more than a pipe holds; what fits is written, and it ends."""
+    options = ("--hang-after", "3", "--on-finding", "raise")
+    done = ddpdoctor("run", *options, "--", *torchrun, script(QUEUED), str(size))
+
+    assert ("DDP1706 thread-keeps-rank: rank 0 never ends: what it has put into a queue" in done.stderr) == is_kept
+    assert (done.returncode != 0) == is_kept
+
+
 def test_a_rank_that_is_held_is_told_at_its_call_of_destroy_process_group() -> None:
     """With the line at which it frees the model, and the two lines that mend it."""
     judge = Dispatcher(CHECKS)

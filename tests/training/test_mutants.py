@@ -44,6 +44,10 @@ NAMED = {
     ("counted_by_hand", "the order is drawn from one seed"): "own-sampler-repeats-order",
     ("counted_by_hand", "the counts are not added up"): "sum-divided-by-own-count",
     ("sharded", "the counts are not added up"): "sum-divided-by-own-count",
+    ("quantised", "each rank moves the codes by its own samples, within DDP"): "statistics-of-one-rank",
+    ("quantised", "each rank has a scale of its own"): "comm-hook-does-not-average",
+    ("taught", "each rank keeps its own best, by a loss of before the sum"): "best-of-one-rank",
+    ("taught", "a window that is not full is stepped within no_sync"): "no-sync-on-last-batch",
     ("codebook", "the codes are of one rank's samples"): "statistics-of-one-rank",
     ("ppo", "a rank leaves out what it has moved too far in"): "step-left-out-on-some-ranks",
     ("accumulation_by_flag", "cleared before each micro-batch"): "gradients-cleared-between-micro-batches",
@@ -154,6 +158,7 @@ FAR = {
     ("buckets", "shuffled by each rank for itself"): "shards-overlap",
     ("a2c", "not wrapped"): "gradients-not-exchanged",
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
+    ("taught", "the teacher is rank 0's alone"): "frozen-module-differs",
     ("detector", "boxes of all ranks, and the mean of the ranks"): "loss-scaled-for-other-count",
     ("forecast", "the schedule is as long as all batches"): "schedule-counts-micro-batches",
 }

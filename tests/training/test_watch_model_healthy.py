@@ -200,6 +200,16 @@ HEALTHY = {
         with Join([model]):
             fit(model, optimizer, 4 + 3 * rank)
     """,
+    "within Join, epoch by epoch": """
+        from torch.distributed.algorithms.join import Join
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(4):
+            with Join([model]):
+                fit(model, optimizer, 4 + 6 * rank)
+            totals = torch.ones(2)
+            dist.all_reduce(totals)
+    """,
     "an optimizer with a closure": """
         model = DDP(net())
         optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)

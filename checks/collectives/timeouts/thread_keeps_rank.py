@@ -8,6 +8,9 @@ into it. "done" is printed, the other ranks are gone, and torchrun waits for thi
 `thread.join()` in the script is the same. Where a rank has a barrier behind it, the others wait there until the
 time-out of the group.
 
+A process that multiprocessing has started ends only when what it has put into a queue is written. Where that is more
+than a pipe holds (64 KiB), and the parent waits in `join()` before it calls `get()`, each waits for the other.
+
 ## How to be sure
 
 `ddpdoctor run` reports a rank of which nothing has come to run for --hang-after, whose main thread joins a thread, and
@@ -17,18 +20,21 @@ reads, sleeps or asks again and again nothing is said. `py-spy dump --pid PID` s
 ## How to mend it
 
 Tell the thread that there is no more: put a last value into its queue that ends its loop, as None, also where the
-training ends by an exception (`finally`). Where what is left in the queue can be lost, make the thread a daemon.
+training ends by an exception (`finally`). Take results out of a queue of multiprocessing before the processes are
+joined; with `mp.spawn`, let rank 0 save them to a file. Where what is left in the queue can be lost, make the thread a
+daemon.
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13 and Python 3.10 to 3.14. Source: Python's Lib/threading.py, `_shutdown` and `Thread.join`.
+Holds for torch 2.2 to 2.13 and Python 3.10 to 3.14. Sources: Python's Lib/threading.py, `_shutdown` and `Thread.join`;
+Python documentation, "multiprocessing", "Joining processes that use queues".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, KeptAtEnd, Severity, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, KeptAtEnd, Place, Severity, place, watch
 
 from ..hangs._told import short
 
@@ -38,6 +44,9 @@ AILMENT = Ailment("DDP1706", Severity.ERROR)
 @watch(KeptAtEnd)
 def at_the_end(event: KeptAtEnd) -> Iterator[Finding]:
     """Yield the line that the thread waits in, and where the rank waits for it."""
+    if event.feeds:
+        yield _with_a_full_queue(event)
+        return
     where = f"in join() at {event.joined}" if event.joined else "at the end of its program"
     yield Finding(
         f"rank {event.rank} never ends: it waits {where} for a thread that waits at {short(event.site)} for what "
@@ -55,4 +64,24 @@ def at_the_end(event: KeptAtEnd) -> Iterator[Finding]:
             command=f"kill {event.pid}",
         ),
         place(event.site, rank=event.rank),
+    )
+
+
+def _with_a_full_queue(event: KeptAtEnd) -> Finding:
+    return Finding(
+        f"rank {event.rank} never ends: what it has put into a queue of multiprocessing is more than its pipe holds, "
+        "and nobody reads it",
+        (
+            Evidence(
+                "it is at its end, and the thread of the queue stands where it writes",
+                "a reader of the queue",
+                f"rank {event.rank}, for {event.seconds:.0f} s",
+            ),
+        ),
+        Fix(
+            "take out of the queue before the processes are joined",
+            diff="+result = queue.get()\n for process in processes:\n     process.join()\n-result = queue.get()",
+            command=f"kill {event.pid}",
+        ),
+        Place(rank=event.rank),
     )

@@ -46,7 +46,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together
+from .._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together, within_no_sync
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
 PLAIN = Fix(
@@ -58,6 +58,13 @@ PLAIN = Fix(
     "+    if last:\n"
     "         optimizer.step()\n"
     "         optimizer.zero_grad()",
+)
+LAST = Fix(
+    "leave no_sync for the last micro-batch of all as well, where a last window has fewer",
+    diff=" for index, (inputs, targets) in enumerate(loader):\n"
+    "-    last = (index + 1) % accumulate == 0\n"
+    "+    last = (index + 1) % accumulate == 0 or index + 1 == len(loader)\n"
+    "     with contextlib.nullcontext() if last else model.no_sync():",
 )
 OF_FABRIC = Fix(
     "leave no_backward_sync for the last micro-batch before each step",
@@ -78,6 +85,28 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     """Look at all steps up to one that is late enough."""
     if event.number >= SURE:
         yield from _judged(event, training)
+
+
+@watch(StepSampled)
+def in_some_steps(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Look for weights that have parted since a step within no_sync that was not compared itself."""
+    step = together(event, training)
+    if step is None or step.by_own_means or (apart := parameters_apart(step)) is None:
+        return
+    last = next(earlier(event, training), None)
+    number = within_no_sync(step, last, training)
+    if last is None or number is None or parameters_apart(last) is not None:
+        return
+    yield Finding(
+        f"the last forward before some steps, such as step {number}, is within no_sync: its gradients are not averaged",
+        (
+            apart.evidence("parameter", step),
+            Evidence("all parameters were equal", "", last.when),
+            Evidence(f"step {number}, right after a forward within no_sync", "one outside", "on every rank"),
+        ),
+        OF_FABRIC if training.framework is FABRIC else LAST,
+        place(line(SyncSkipped, step, training)),
+    )
 
 
 @watch(Ended)

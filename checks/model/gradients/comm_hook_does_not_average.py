@@ -5,13 +5,15 @@
 `register_comm_hook` replaces the all-reduce of DistributedDataParallel: what the hook's future gives becomes the
 gradient. A hook that gives back its own bucket, or reduces a copy and returns the original, leaves each rank with what
 it has computed: each trains a model of its own, and nothing fails. So does a hook that sends the largest values of a
-gradient, and puts what comes back at places of the rank's own: what it gives is no gradient of anybody's.
+gradient, and puts what comes back at places of the rank's own: what it gives is no gradient of anybody's. A hook that
+sends 8-bit integers, each rank with a scale of its own, adds up numbers of different units, and each rank multiplies
+the sum by its own scale.
 
 ## How to be sure
 
 ddpdoctor takes fingerprints of each gradient in sampled steps, right after backward and right before the step. Here a
 wrapped model has a hook, and each rank was given its own, or the ranks were given different ones that are neither the
-mean nor their own. It is said after thirty steps, or when the training ends.
+mean nor their own, or differ by a factor. It is said after thirty steps, or when the training ends.
 
 Silent where parameters, or something else of that size, are exchanged besides (local SGD), for torch's
 `post_localSGD_hook` and `noop_hook`, and where there are groups of some ranks.
@@ -71,6 +73,10 @@ def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
         message = f"the communication hook {name} gives each rank its own gradients back: nothing is averaged"
     elif all(map(_of_no_mean, steps)):
         message = f"the communication hook {name} gives the ranks different gradients, which are no mean of theirs"
+    elif all(map(_scaled_apart, steps)):
+        message = (
+            f"the communication hook {name} gives the ranks gradients that each has multiplied by a number of its own"
+        )
     else:
         return
     line = max((each for each in last.lines_that_tell if each.apart), key=lambda each: each.size)
@@ -97,6 +103,12 @@ def _of_no_mean(step: Sheet) -> bool:
     apart = [line for line in step.lines_that_tell if line.apart and line.managed != NEVER and line.size > 1]
     mixed = [line for line in apart if all(line.times_mean(rank) is line.times_own(rank) is None for rank in (0, 1))]
     return bool(mixed) and len(mixed) == len([line for line in step.lines_that_tell if line.size > 1])
+
+
+def _scaled_apart(step: Sheet) -> bool:
+    """Whether what a rank is given is a multiple of what another one is given, and not the same."""
+    telling = [line for line in step.lines_that_tell if line.managed != NEVER and line.size > 1]
+    return bool(telling) and all(line.apart and line.times_given(1) is not None for line in telling)
 
 
 def _sends_besides(steps: list[Sheet]) -> bool:

@@ -21,7 +21,8 @@ Reduce what the metric is computed from before it is compared:
     dist.all_reduce(totals)
     metric = (totals[0] / totals[1]).item()
 
-Silent where DataLoaders evaluate (metric-of-one-rank looks at these), and where one rank alone evaluates.
+Silent where DataLoaders evaluate and nothing is exchanged (metric-of-one-rank looks at these), and where one rank alone
+evaluates.
 
 ## Versions and sources
 
@@ -64,8 +65,8 @@ Held = dict[str, tuple[float, ...]]
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a best result that all ranks have changed, each to another one."""
     ranks = without_parallelism(event, training)
-    if not ranks or training.of(Evaluated):
-        return
+    if not ranks or any(not each.sent for each in training.of(Evaluated)):
+        return  # metric-of-one-rank tells
     steps = [_held(each) for each in (ranks, *earlier(event, training))]
     for path, now in steps[0].items():
         past = [each[path] for each in steps[1:] if path in each]
@@ -101,7 +102,9 @@ def _kept_by(path: str, file: str) -> tuple[str, int] | None:
         if name not in _compared(node.test):
             continue
         inside = [each for statement in node.body for each in ast.walk(statement)]
-        assigned = any(isinstance(each, ast.Assign) and name in map(last_name, each.targets) for each in inside)
+        targets = [given for each in inside if isinstance(each, ast.Assign) for given in each.targets]
+        parts = [part for each in targets for part in (each.elts if isinstance(each, ast.Tuple) else (each,))]
+        assigned = name in map(last_name, parts)
         keeps = any(isinstance(each, ast.Call) and KEEPS.match(last_name(each.func)) for each in inside)
         if assigned and keeps:
             return file, node.lineno

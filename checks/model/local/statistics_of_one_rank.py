@@ -5,15 +5,15 @@
 A normaliser of observations, the center that a teacher's output is shifted by, the centers of clusters, moments of a
 data set: an object keeps them, and each sample meets them. DDP gives all ranks the same parameters and buffers of the
 model that it wraps. What stands beside it, as an attribute or in a criterion, each rank computes from its own share of
-the samples: the same sample means something else on every rank, and what rank 0 saves fits rank 0 alone. Nothing fails,
-for the weights stay equal.
+the samples: the same sample means something else on every rank, and what rank 0 saves fits rank 0 alone. Nothing
+fails, for the weights stay equal.
 
 ## How to be sure
 
 ddpdoctor compares what the functions that train hold, before the batches of several compared steps: tensors that are
 different on the ranks, and are updated from what they were by a mean, a sum or the like of samples; those that are
-named like a statistic also where they stay as they are. In the source, something is computed with them that is not kept
-beside them.
+named like a statistic also where they stay as they are. In the source, something is computed with them that is not
+kept beside them.
 
 So are variables of these functions that are named like a statistic, stay as they are, and are a mean, a deviation or
 the like of something.
@@ -25,10 +25,12 @@ Let all ranks count: add up sums and numbers of samples before the statistic is 
     total = torch.stack([batch.sum(0), (batch * batch).sum(0)])
     dist.all_reduce(total)
 
-Statistics that are computed once are rank 0's: `dist.broadcast(statistic, src=0)`, or computed from the whole data set.
+Statistics that are computed once are rank 0's: `dist.broadcast(statistic, src=0)`, or computed from the whole data
+set.
 
 Silent where the ranks do not train one model, where a statistic is that of the batch alone (as in instance
-normalisation), and of DDP's own buffers, which rank 0 gives to all at each forward.
+normalisation), and of the running statistics of batch normalisation. Of buffers that rank 0 gives to all ranks at each
+forward, matrices are looked at (the codes of a quantiser, say): what the other ranks have counted is lost there.
 
 ## Versions and sources
 
@@ -96,7 +98,8 @@ def _updated(steps: list[Rows], event: StepFingerprinted) -> Found:
         if attribute.is_exchanged() or METERS.search(rows[0][0].kind):
             continue
         summed_up = bool(updated) and not replaced and _is_of_many(rows[0][0], attribute, event)
-        if ((_stays(rows) and rows[0][0].named) or summed_up) and attribute.meets_samples():
+        kept = _stays(rows) and rows[0][0].named and not rows[0][0].broadcast
+        if (kept or summed_up) and attribute.meets_samples():
             found[path] = rows[0], updated
     return found
 
@@ -132,7 +135,7 @@ def _rows(ranks: dict[int, StepFingerprinted]) -> Rows:
     return {
         path: [each[path] for each in told]
         for path in told[0]
-        if not told[0][path].broadcast and all(path in each and _is_alike(each[path], told[0][path]) for each in told)
+        if all(path in each and _is_alike(each[path], told[0][path]) for each in told)
     }
 
 
@@ -160,6 +163,7 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
     row, updated = next((each for each in found.values() if each[1]), found[paths[0]])
     told = ", ".join(f"{each.print[-1]:.4g} on rank {rank}" for rank, each in enumerate(row[:8]) if each.print)
     how = "updated by each rank from its own samples" if updated else "not computed from the same samples"
+    how += ", and DDP gives all ranks rank 0's at the next forward" if row[0].broadcast else ""
     steps = (event.site.file, event.site.line) if event.site else ("", 0)
     attribute = Attribute(row[0].path, row[0].kind, (row[0].file, steps[0]))
     made = attribute.computed() if row[0].kind else made_of_many(row[0].file, row[0].path)

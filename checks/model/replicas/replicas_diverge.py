@@ -61,6 +61,7 @@ from .._training import (
     strays_apart,
     together,
     unfinished,
+    within_no_sync,
 )
 from .._words import before_wrapping
 
@@ -83,7 +84,7 @@ def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
-    if _of_another_optimizer(step, event, training):
+    if _of_another_optimizer(step, event, training) or within_no_sync(step, past[0] if past else None, training):
         return
     if _otherwise_told(step.number, next(iter(step.ranks.values())), training):
         return

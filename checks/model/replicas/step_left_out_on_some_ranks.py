@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Joined,
+    JoinEntered,
     NeverStepped,
     OrderSeen,
     ParametersHeld,
@@ -142,7 +143,7 @@ def _ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFinger
 
 def _joins(training: Training) -> bool:
     """Whether ranks have batches of different numbers on purpose, within Join: a rank without one makes no step."""
-    return bool(training.of(OrderSeen, joins=True))
+    return bool(training.of(OrderSeen, joins=True) or training.of(JoinEntered))
 
 
 def _never(training: Training) -> Iterator[Finding]:

@@ -185,12 +185,14 @@ class KeptAtEnd(Event):
     """Made by the monitor: a rank waits for threads of its own, and they for what nobody of the process does any more.
 
     ``site`` is the line of the first of so many ``threads``; ``joined`` where the main thread waits for them in the
-    script, empty at the interpreter's end.
+    script, empty at the interpreter's end. ``feeds``: the thread is that of a queue of multiprocessing, and writes to a
+    pipe that is full.
     """
 
     threads: int
     joined: str
     seconds: float
+    feeds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,15 @@ class SyncSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SteppedWithinNoSync(Event):
+    """The first step of an optimizer, of those that are not sampled, before which the last forward was in no_sync()."""
+
+    optimizer: int
+    model: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bypassed(Event):
     """A wrapped model, or a part of it, was called past its wrapper, after a step to which DDP had given nothing."""
 

@@ -2,7 +2,8 @@
 
 Nothing is concluded but from all of this: since --hang-after nothing of the process has come to run; its main thread is
 in the join of a thread, or at the interpreter's end, which joins all that are no daemons; and each other thread of
-Python's waits without a limit of time for a queue, a lock, an event or a thread of this process, or only serves.
+Python's waits without a limit of time for a queue, a lock, an event or a thread of this process, or only serves. Or a
+process of multiprocessing is at its end, and the thread of a queue writes to a pipe that nobody reads.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.watch.monitor.rank import Rank
 
+QUEUES = "/multiprocessing/queues.py"
 WAITS = ("/queue.py", "/threading.py")
 
 
@@ -36,7 +38,15 @@ def kept_at_end(ranks: Collection[Rank], after: float) -> list[KeptAtEnd]:
         pid = each.reader.pid
         main = read_stack(mains.get(pid, ""))
         sites = _waiting(others.get(pid, ""))
-        if _joins(main) and sites:
+        feeds = _ends_a_queue(main) and _feeds_a_full_pipe(others.get(pid, ""))
+        if feeds:
+            found.append(
+                KeptAtEnd(
+                    pid=pid, time=time.time(), rank=each.rank, site=None, threads=1, joined="", feeds=True,
+                    seconds=time.monotonic() - each.since,
+                )
+            )  # fmt: skip
+        elif _joins(main) and sites:
             found.append(
                 KeptAtEnd(
                     pid=pid, time=time.time(), rank=each.rank, site=sites[0], threads=len(sites),
@@ -55,6 +65,22 @@ def _joins(main: tuple[Frame, ...]) -> bool:
     if "_shutdown" in called:
         return caller is None
     return "join" in called and caller is not None and is_users(caller.file) and _is_unlimited(caller, {"join"})
+
+
+def _ends_a_queue(main: tuple[Frame, ...]) -> bool:
+    """Whether the process is about to end, and waits until what it has put into a queue is written."""
+    inner = _inner(main, "/threading.py")
+    caller = main[len(inner)] if 0 < len(inner) < len(main) else None
+    return caller is not None and caller.file.endswith(QUEUES) and caller.function == "_finalize_join"
+
+
+def _feeds_a_full_pipe(text: str) -> bool:
+    """Whether the thread that writes it stands in the call that writes, and nobody of the user's is in its way."""
+    threads = [read_stack(each) for each in text.split("\n\n")]
+    feeds = [each for each in threads if any(frame.file.endswith(QUEUES) for frame in each)]
+    return any(
+        each[0].file.endswith("/multiprocessing/connection.py") and "_send" in each[0].function for each in feeds
+    )
 
 
 def _waiting(text: str) -> list[Site]:

@@ -65,6 +65,8 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
             recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)
             recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
             recorder.safely(recorder.ledger.stale, optimizer)
+        else:
+            recorder.safely(optimizers.between, optimizer, pace.steps)
         if log.counters[event_log.STOP]:
             recorder.limits.obey()
         if recorder.settings.rehearsal is not None:

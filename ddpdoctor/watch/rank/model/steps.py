@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled, StepsAtEnd
+from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, SteppedWithinNoSync, StepSampled, StepsAtEnd
 from ddpdoctor.watch.rank.compared.exchanges import clock
 from ddpdoctor.watch.rank.compared.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.compared.sampled import is_sampled
@@ -80,11 +80,22 @@ class Optimizers:
             if closure:  # else the ledger looks at the same ones now
                 self.recorder.models.folded.forget()
             self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
+        else:
+            self.between(optimizer, steps)
         for part in held.parts:
             if part.model is not None:
                 part.forwards, part.synced = part.model.forwards, part.model.synced
                 part.model.by_hand = None
                 part.model.reduced.clear()
+
+    def between(self, optimizer: Any, steps: int) -> None:
+        """Take note of a step that is not sampled, if it is the first of a model right after a forward in no_sync."""
+        held = self.stepped.get(id(optimizer))
+        for part in held.parts if held is not None else ():
+            model = part.model
+            if held is not None and model is not None and not (model.last_synced or model.stepped_within):
+                model.stepped_within = True
+                self.recorder.emit(SteppedWithinNoSync, optimizer=held.number, model=model.number, number=steps)
 
     def ended(self, paces: Paces) -> None:
         """Record how many steps were made of wrapped models, once after the last step of each optimizer."""

@@ -24,7 +24,8 @@ class Model:
     """A model that DistributedDataParallel holds; ``forwards`` and ``synced`` only grow.
 
     ``trainable`` maps the identity of each parameter that DDP reduces to its name and its device at that time; the
-    wrapper keeps these parameters alive. ``skipped``: a forward within no_sync was told; ``spotted``: a call past the
+    wrapper keeps these parameters alive. ``skipped``: a forward within no_sync was told;
+    ``stepped_within``: a step right after one was; ``spotted``: a call past the
     wrapper was looked for. ``reduced`` has the norms that the last backward left, in the first steps.
     """
 
@@ -36,6 +37,7 @@ class Model:
     synced: int = 0
     last_synced: bool = True
     skipped: bool = False
+    stepped_within: bool = False
     spotted: bool = False
     evaluated: list[int] = field(default_factory=list)
     reduced: dict[str, float] = field(default_factory=dict)
