@@ -10,7 +10,8 @@ that, without an error. To wait until the path exists is not enough: it exists f
 
 In a training (`ddpdoctor run`) ddpdoctor takes note of the files that ranks write, and of their size when another rank
 reads them before the first step. Reported is a file that is larger at that rank's first step than it was when it read
-it, though nobody had opened it anew; and a file that a rank failed to find and that another rank wrote.
+it, though nobody had opened it anew; a file that a rank failed to find and that another rank wrote; and one that it
+found cut, and that another rank had opened to write.
 
 ## How to mend it
 
@@ -84,6 +85,19 @@ def when_failed(event: Failed, training: Training) -> Iterator[Finding]:
     if event.error == NOT_FOUND:
         for written in training.of(FileOpened, writes=True):
             yield from _not_found(event, written, training)
+
+
+@watch(Failed)
+def when_cut(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look for the rank that was writing what this one found cut: what it had opened last to read."""
+    reads = training.of(FileOpened, pid=event.pid, writes=False)
+    if not reads or not re.search(CUT, event.text):
+        return
+    read = reads[-1]
+    writers = [each for each in training.of(FileOpened, path=read.path, writes=True) if each.pid != event.pid]
+    if len(writers) == 1 and writers[0].time < event.time and read.rank is not None:
+        said = event.text.strip().rpartition("\n")[2]
+        yield _finding(read, writers[0], f"it ends too early: {said}", "the whole file")
 
 
 def _not_found(failed: Failed, written: FileOpened, training: Training) -> Iterator[Finding]:

@@ -10,8 +10,9 @@ rank's loss goes against that of the others; the model that all of them share le
 
 Print the table on each rank. ddpdoctor (`ddpdoctor run`) looks, once, right before the first step of an optimizer, at
 the variables of the functions that train, and at the attributes of their objects, for tables from texts to numbers
-without a gap (and lists of classes), and compares up to 64 entries of each, chosen by a hash that is the same on all
-ranks. Reported are tables of one name that have words in common and give several of them other numbers.
+without a gap, behind those of a few special tokens (and lists of classes), and compares up to 64 entries of each,
+chosen by a hash that is the same on all ranks. Reported are tables of one name that have words in common and give
+several of them other numbers.
 
 ## How to mend it
 

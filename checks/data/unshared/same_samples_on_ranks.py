@@ -10,19 +10,21 @@ not N times as large.
 ## How to be sure
 
 ddpdoctor takes fingerprints of each gradient right after backward in sampled steps, before it is exchanged. Here they
-were equal on all ranks in the steps 1, 2, 3 and 10, of gradients that differ from step to step. Or the gradients differ
-by masks or weights that each rank draws, and all ranks' models were given the same rows in the same order.
+were equal on all ranks in the steps 1, 2, 3 and 10, of gradients that differ from step to step. Or the gradients
+differ by masks or weights that each rank draws, and all ranks' models were given the same rows in the same order.
 
 Silent where the data comes from a DataLoader and the model is wrapped (checks of loaders say what is wrong there),
 where there are groups of some ranks or communications within a model, and where each step has the same batch, as
 benchmarks have.
 
 In a source (`ddpdoctor lint`): Lightning is told to put no sampler in (`use_distributed_sampler=False`), trains on
-several devices, and nothing in the project shares out the data.
+several devices, and nothing in the project shares out the data; or a wrapped model learns from slices that go from the
+first sample to the last, in a file that gives no rank a share.
 
 ## How to mend it
 
-Take each rank's share: `samples[rank::world_size]`, `DistributedSampler`, a seed that holds the rank for what is drawn.
+Take each rank's share: `samples[rank::world_size]`, `DistributedSampler`, a seed that holds the rank for what is
+drawn.
 
 ## Versions and sources
 
@@ -67,6 +69,7 @@ from .._cuts import DRAWS, taken_at
 from .._lines import seeded_alike
 from .._passes import wrappings
 from .._words import shared_out
+from ._by_hand import same_cuts
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -208,6 +211,21 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             (script.seen(off, "True"), script.seen(call)),
             Fix("have Lightning share out the loaders", edits=(script.replaced(off, "True"),)),
             script.place(call),
+        )
+
+
+@lint
+def cut_by_hand(script: Script) -> Iterator[Finding]:
+    """Look for batches that every rank cuts from the first sample to the last."""
+    for loop, cut in same_cuts(script) if script.joins and not script.frameworks else ():
+        yield Finding(
+            f"every rank learns from the same batches of {script.code(cut.value)}: this file gives no rank its share",
+            (
+                script.seen(cut, f"{script.code(cut.value)} of this rank: [dist.get_rank() :: dist.get_world_size()]"),
+                script.seen(loop),
+            ),
+            MEND,
+            script.place(loop),
         )
 
 

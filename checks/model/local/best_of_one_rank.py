@@ -21,8 +21,8 @@ Reduce what the metric is computed from before it is compared:
     dist.all_reduce(totals)
     metric = (totals[0] / totals[1]).item()
 
-Silent where DataLoaders evaluate and nothing is exchanged (metric-of-one-rank looks at these), and where one rank alone
-evaluates.
+Where DataLoaders evaluate (metric-of-one-rank looks at these) it is said where the metric is computed before the ranks
+exchange something, and compared after that. Silent where one rank alone evaluates.
 
 ## Versions and sources
 
@@ -56,6 +56,7 @@ from ._numbers import name_of
 AILMENT = Ailment("DDP1555", Severity.WARNING)
 EQUAL = 1e-4  # relative: what is added up in another order
 BEST = re.compile(r"best|lowest|highest|minimum|maximum|(^|_)(min|max)(_|$)", re.IGNORECASE)
+REDUCES = {"all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather"}
 KEEPS = re.compile(r"^(state_dict|deepcopy|save\w*|\w*checkpoint\w*|snapshot)$")
 
 Held = dict[str, tuple[float, ...]]
@@ -65,8 +66,9 @@ Held = dict[str, tuple[float, ...]]
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a best result that all ranks have changed, each to another one."""
     ranks = without_parallelism(event, training)
-    if not ranks or any(not each.sent for each in training.of(Evaluated)):
-        return  # metric-of-one-rank tells
+    if not ranks:
+        return
+    by_loaders = bool(training.of(Evaluated))
     steps = [_held(each) for each in (ranks, *earlier(event, training))]
     for path, now in steps[0].items():
         past = [each[path] for each in steps[1:] if path in each]
@@ -74,7 +76,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         if begun is None or not _differ(now, begun) or any(_differ(each, begun) for each in past):
             continue
         found = _kept_by(path, event.site.file if event.site else "")
-        if found is not None:
+        if found is not None and not (by_loaders and not _is_summed_later(found, path)):
             yield _finding(path, now, found, event)
             return
 
@@ -109,6 +111,21 @@ def _kept_by(path: str, file: str) -> tuple[str, int] | None:
         if assigned and keeps:
             return file, node.lineno
     return None
+
+
+def _is_summed_later(where: tuple[str, int], path: str) -> bool:
+    """Whether what is compared was computed before the ranks exchange something, and is compared after that."""
+    file, line = where
+    tree = tree_of(file)
+    tests = [each.test for each in tree.of(ast.If) if each.lineno == line]
+    names = {name for each in tests for name in _compared(each)} - {name_of(path)}
+    made = [
+        each.lineno
+        for each in tree.of(ast.Assign)
+        if each.lineno < line and names & {last_name(target) for target in each.targets}
+    ]
+    calls = [each.lineno for each in tree.of(ast.Call) if last_name(each.func) in REDUCES]
+    return bool(made) and any(max(made) < each < line for each in calls)
 
 
 def _compared(test: ast.expr) -> set[str]:

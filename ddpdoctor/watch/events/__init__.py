@@ -1,7 +1,7 @@
 """What a watched process tells the monitor: plain facts, one dataclass an event; no torch.
 
 Numbers that name an object (``model``, ``loader``, ``optimizer``) hold within one process: the first loader that a
-process iterates is its loader 0. Ranks that run the same script number alike.
+process iterates is its loader 0. Ranks that run the same script number alike; of optimizers the monitor sees to it.
 """
 
 from __future__ import annotations

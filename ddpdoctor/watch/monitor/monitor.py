@@ -17,6 +17,7 @@ from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.failures import Failures, is_fault
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
+from ddpdoctor.watch.monitor.optimizers import Optimizers
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
 from ddpdoctor.watch.monitor.positions import port_of_the_store
 from ddpdoctor.watch.monitor.rank import deaf
@@ -50,6 +51,7 @@ class Monitor:
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._failures = Failures(Explainer(checks))
+        self._optimizers = Optimizers()
         self._stopped = False
         self._line = ""
         self._launcher_waits = False
@@ -220,6 +222,7 @@ class Monitor:
         return bool(left) and all(each.hung for each in left)
 
     def _see(self, event: Event) -> None:
+        event = self._optimizers.numbered(event)
         if not isinstance(event, Failed):
             self._tell(self._dispatcher.see(event))
             return

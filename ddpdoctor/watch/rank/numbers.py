@@ -7,18 +7,15 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 
+from ddpdoctor.watch.events.numbered import OF_LINES, with_line
 from ddpdoctor.watch.user_frames import user_site
-
-OF_LINES = {"optimizer"}
-"""Kinds of which a rank can have others beside those of all ranks: a teacher that rank 0 trains by itself."""
-LINES, OF_A_LINE = 2**20, 2**10
 
 
 class Numbers:
     """Numbers the objects of a kind in the order in which they are first seen, from 0.
 
-    Those of some kinds are numbered within the line of the user's at which they are first seen, so that ranks know the
-    same object by the same number though one of them has made others before.
+    Of a kind of which a rank can have others beside those of all ranks, the number says at which line of the user's one
+    was first seen as well: the monitor knows by that which are the same.
     """
 
     def __init__(self) -> None:
@@ -31,17 +28,22 @@ class Numbers:
         key = (what, id(thing))
         number, alive = self._numbers.get(key, (0, None))
         if alive is None or alive() is not thing:  # not seen, or one that took the place of one that was freed
-            line = _line() if what in OF_LINES else 0
-            number = line * OF_A_LINE + min(self._counts[what, line], OF_A_LINE - 1) if line else self._counts[what, 0]
-            self._counts[what, line] += 1
+            number = self._next(what, 0)
+            if what in OF_LINES:
+                line = _line()
+                number = with_line(number, line, self._next(what, line))
             self._numbers[key] = (number, _reference(thing))
         return number
 
+    def _next(self, what: str, line: int) -> int:
+        self._counts[what, line] += 1
+        return self._counts[what, line] - 1
+
 
 def _line() -> int:
-    """Return a number of the user's line that is being executed; 0 where there is none."""
+    """Return a number, from 1, of the user's line that is being executed; of none as well."""
     site = user_site()
-    return zlib.crc32(f"{site.file}:{site.line}".encode()) % LINES if site is not None else 0
+    return 1 + zlib.crc32(f"{site.file}:{site.line}".encode() if site is not None else b"")
 
 
 def _reference(thing: object) -> Callable[[], object]:

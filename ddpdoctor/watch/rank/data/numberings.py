@@ -26,6 +26,7 @@ FEWEST, MOST = 3, 200_000  # words
 LOOKED_AT = 200  # objects
 DEEPEST = 3
 SAMPLE = 64
+SPECIAL, MANY = 16, 16  # tokens of a meaning of their own; words
 LISTS = re.compile("class|label|vocab|categor", re.IGNORECASE)
 
 
@@ -93,7 +94,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _numbering(name: str, value: Any) -> dict[str, int] | None:
-    """Return words with numbers from 0, or 1, without a gap; a list of classes numbers them by their places."""
+    """Return words with numbers from 0, or 1, without a gap; a list of classes numbers them by their places.
+
+    Of many words the first numbers can be those of tokens with a meaning of their own, which are no words.
+    """
     if not FEWEST <= len(value) <= MOST:
         return None
     if isinstance(value, list):
@@ -105,4 +109,6 @@ def _numbering(name: str, value: Any) -> dict[str, int] | None:
         return None
     if not all(type(number) is int for number in numbers) or len(set(numbers)) < len(numbers):
         return None
-    return dict(value) if min(numbers) in {0, 1} and max(numbers) - min(numbers) == len(numbers) - 1 else None
+    first = min(numbers)
+    begins = first in {0, 1} or (0 < first <= SPECIAL and len(numbers) >= MANY)
+    return dict(value) if begins and max(numbers) - first == len(numbers) - 1 else None
