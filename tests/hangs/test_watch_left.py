@@ -64,6 +64,24 @@ SCRIPTS = {
         steps(1)
         """,
     ),
+    "it comes to its end while rank 0 gathers the shards": (
+        "rank0-only-collective",
+        "under `if RANK == 0`: rank 1 has skipped it and come to its end",
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        def export(model):
+            return {name: each.full_tensor() for name, each in model.state_dict().items()}
+        dist.init_process_group("gloo")
+        model = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (2,)))
+        for _ in range(2):
+            model(torch.randn(2, 4)).sum().backward()
+        if RANK == 0:
+            time.sleep(1)
+            export(model)  # guilty
+        dist.destroy_process_group()
+        """,
+    ),
     "it answers an exception by sys.exit": (
         "one-rank-failed",
         "rank 1 failed first: KeyError: 'label'",

@@ -59,6 +59,7 @@ from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import unlike_passes
 from ..hangs.source._batches import behind_a_batch
 from ..hangs.source._exits import loop_left_before_the_end
+from ..hangs.source._guards import skipped_by_those_who_ended
 from ._continued import left_out_by_continue, past_a_step
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
@@ -98,7 +99,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         return
     if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
         return
-    if behind_a_batch(event.progress) or joined_by_some(training):
+    if behind_a_batch(event.progress) or joined_by_some(training) or skipped_by_those_who_ended(event):
         return
     if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return

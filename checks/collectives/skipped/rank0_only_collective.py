@@ -50,6 +50,7 @@ from ddpdoctor.check import (
     Record,
     Severity,
     Stalled,
+    Training,
     lint,
     log_pattern,
     place,
@@ -58,11 +59,12 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import RANKS_LINE, hang_in
+from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
-from ..hangs.source._guards import Crossed, crossed, guarded
+from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
 from ..hangs.source._one_rank import Guarded, alone, shown
 from ..hangs.source._registered import finding, registered
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
@@ -205,6 +207,30 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
         ),
         WITHOUT_WRAPPER if call.operation == FORWARD else told.fix,
         place(call.site, rank=found.rank),
+    )
+
+
+@watch(PeerLost)
+def where_others_came_to_their_end(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """The rank that lost them stands under a condition on the rank, in what all ranks have to call."""
+    found = skipped_by_those_who_ended(event)
+    if found is None or called_alone(event) or swallowed(event.progress, training):
+        return
+    (test, site), lost = found, event.others[0]
+    yield Finding(
+        f"rank {lost.rank} communicates at {short(site)}, under `if {test}`: rank {event.ended[0]} has skipped it and "
+        "come to its end",
+        (
+            Evidence(f"if {test}", "no condition on the rank around what all ranks have to call", str(site)),
+            Evidence(lost.said, "", f"rank {lost.rank}"),
+            Evidence("its program came to its end", "", f"rank {event.ended[0]}"),
+        ),
+        Fix(
+            "call it on all ranks, and let one of them use the result",
+            diff="-if rank == 0:\n-    save(model)\n+state = whole_state(model)   # on all ranks: it gathers\n"
+            "+if rank == 0:\n+    torch.save(state, path)",
+        ),
+        place(site, rank=lost.rank),
     )
 
 

@@ -10,7 +10,7 @@ from ddpdoctor.check import Communication, Doing, Position, Site, condition_of_c
 from .._pairs import MESSAGES, POINT_TO_POINT, met_elsewhere
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import RankBlock, Stalled
+    from ddpdoctor.check import PeerLost, RankBlock, Stalled
 
 
 UNPAIRED = MESSAGES | {"backward"}
@@ -74,4 +74,20 @@ def crossed(event: Stalled) -> Crossed | None:
             )
             if test:
                 return Crossed(rank, call, test, other, theirs)
+    return None
+
+
+def skipped_by_those_who_ended(event: PeerLost) -> tuple[str, Site] | None:
+    """Return the condition on one rank, and the line under it, that a rank was within which the others are gone from.
+
+    A rank that sends or receives there is meant to do so alone.
+    """
+    lost = event.others[0].rank if event.others and event.ended else None
+    calls = [each.recent[-1].operation for each in event.progress if each.rank == lost and each.recent]
+    if lost is None or event.first is not None or not UNPAIRED.isdisjoint(calls):
+        return None
+    for site in event.stack:
+        block = rank_block(site.file, site.line, otherwise=True)
+        if block is not None and ONE_RANK.search(block.test):
+            return block.test, site
     return None
