@@ -51,6 +51,13 @@ def test_the_rank_that_was_elsewhere_is_named_with_its_line(said: str) -> None:
     assert told(looked(), said=said) == [WAS]
 
 
+def test_a_barrier_has_a_time_out_of_its_own() -> None:
+    """A few seconds are too few for a rank that works, and are no time-out of the group."""
+    [said] = told(looked(), said=BARRIER.replace("12000", "5000"))
+    assert said == WAS.replace("12 s", "5 s")
+    assert told(looked(), said=SAID.replace("12000", "5000")) == []
+
+
 def test_where_the_others_are_gone_already_an_earlier_look_tells() -> None:
     """The launcher can be quicker than the look; one that worked a moment before is the one."""
     assert told(stalled(Doing.WORKING), looked(gone=True)) == [WAS]

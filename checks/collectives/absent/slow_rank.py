@@ -162,11 +162,12 @@ LIMIT = re.compile(r"Timed out waiting (\d+)ms for|failed to pass monitoredBarri
 def as_the_time_ran_out(event: Failed, training: Training) -> Iterator[Finding]:
     """Yield which rank was elsewhere at the moment at which another one's wait ran out, and where.
 
-    Where the time-out is a few seconds, that is what is wrong: group-timeout-too-short.
+    Where that of the group is a few seconds, that is what is wrong: group-timeout-too-short. A barrier has its own.
     """
     limit = LIMIT.search(event.text)
     seconds = int(limit[1] or limit[2]) / 1000 if limit else 0.0
-    away = _away(event, training) if seconds > FEW else []
+    at_barrier = limit is not None and limit[2] is not None
+    away = _away(event, training) if seconds > FEW or at_barrier else []
     if not away:
         return
     first = away[0]
@@ -183,7 +184,10 @@ def as_the_time_ran_out(event: Failed, training: Training) -> Iterator[Finding]:
         ),
         Fix(
             "let all ranks share that work, or give the group more time than it takes; if it never ends, look at it",
-            diff=f"-dist.init_process_group(backend, timeout=timedelta(seconds={seconds:g}))\n"
+            diff=f"-dist.monitored_barrier(timeout=timedelta(seconds={seconds:g}))\n"
+            "+dist.monitored_barrier(timeout=timedelta(minutes=30))"
+            if at_barrier
+            else f"-dist.init_process_group(backend, timeout=timedelta(seconds={seconds:g}))\n"
             "+dist.init_process_group(backend, timeout=timedelta(hours=3))",
             command=f"py-spy dump --pid PID   # of rank {first.rank}, while the others wait",
         ),

@@ -8,7 +8,9 @@ file, a lock or a generator cannot be pickled: "Can't pickle local object 'main.
 '_thread.lock' object", in the parent, before the first rank has run a line. On Linux with fork the same script works.
 
 `all_gather_object`, `gather_object`, `broadcast_object_list` and `scatter_object_list` pickle as well, on the rank that
-sends: the frame is `_object_to_tensor`.
+sends: the frame is `_object_to_tensor`. On the rank that receives, an exception whose `__init__` takes more than a
+message cannot be made again: "TypeError: ParseError.__init__() missing 1 required positional argument", in
+`_tensor_to_object`.
 
 ## How to be sure
 
@@ -125,6 +127,27 @@ def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
             "send what it is made of: numbers, names, tensors on the CPU",
             diff="-dist.all_gather_object(objects, loader)\n"
             "+dist.all_gather_object(objects, {'path': path, 'rows': rows})",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?:in _tensor_to_object|ForkingPickler\.loads|_pickle\.loads|pickle\.loads)\b[^\0]{0,600}?"
+    r"TypeError: (?P<name>[\w.]+)\.__init__\(\) (?P<said>missing \d+ required positional argument|takes \d+ positional)"
+)
+def of_what_cannot_be_made_again(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """An exception is pickled by its class and its message; a class that takes more cannot be made of that."""
+    name = match["name"]
+    yield Finding(
+        f"an object of class {name} was sent, and cannot be made again where it is received: pickle calls "
+        f"{name.rpartition('.')[2]} with what Exception was given, and its __init__ takes something else",
+        (record.proof(None, "what can be pickled, and made again"),),
+        Fix(
+            "send its text, or let the class say how it is made again",
+            diff="-errors.append(error)\n+errors.append(f'{type(error).__name__}: {error}')\n"
+            " class ParseError(Exception):\n     def __init__(self, line, column):\n"
+            "-        super().__init__(f'line {line}')\n+        super().__init__(line, column)",
         ),
         record.place,
     )
