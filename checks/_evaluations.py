@@ -17,6 +17,7 @@ from ddpdoctor.check import (
     Wrapped,
 )
 
+from ._flows import made_of_share
 from ._ledger import built, of_all_ranks, sheet
 from ._metrics import part_around
 from ._sheets import EXCLUSIVE, Sheet
@@ -122,6 +123,12 @@ def sharded(ranks: dict[int, Share]) -> bool:
     )
 
 
+def are_cut(ranks: dict[int, Share]) -> bool:
+    """Whether the script has cut a part for each rank, of which its loader is made."""
+    made = [each.started.loader_site for each in ranks.values()]
+    return None not in made and len(set(made)) == 1 and made[0] is not None and made_of_share(made[0])
+
+
 def whole(ranks: dict[int, Share]) -> bool:
     """Whether each rank goes through all samples of a data set of one length."""
     lengths = {each.started.length for each in ranks.values()}
@@ -162,15 +169,17 @@ def given_alike(events: Sequence[Evaluated | EvaluatedByHand]) -> bool:
     return None not in numbers and len(set(numbers)) == 1
 
 
-def one_number(sent: list[tuple[tuple[str, str, int, str, int], ...]]) -> Reduced | None:
+def one_number(sent: list[tuple[tuple[str, str, int, str, int], ...]], most: int = 1) -> Reduced | None:
     """Return the all_reduce of a single number that alone followed an evaluation, on each rank; None for anything else.
+
+    Of ``most`` numbers, where one for each class is wanted, say.
 
     ``sent`` is what each rank has sent since. A count that is added up beside the sum is a second number.
     """
     if not sent or len(set(sent)) > 1 or len(sent[0]) != 1:
         return None
     operation, reduction, elements, file, line = sent[0][0]
-    if operation != "all_reduce" or elements != 1:
+    if operation != "all_reduce" or not 0 < elements <= most:
         return None
     around = part_around(Site(file, line, ""))
     return Reduced(reduction, Site(file, line, getattr(around, "name", "<module>")))

@@ -64,8 +64,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._evaluations import Share, by_hand, evaluation, one_number, sharded, shares_gradients
-from .._flows import made_of_share, mixed
+from .._evaluations import Share, are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
+from .._flows import mixed
 from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
 from .._places import file_of_first_step
 from .._rank_parts import told_alone
@@ -119,7 +119,7 @@ ADDED = (
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which no rank has told another what it has counted."""
     ranks = evaluation(event, training)
-    if any(each.told.sent for each in ranks.values()) or event.site is None or not (sharded(ranks) or _are_cut(ranks)):
+    if any(each.told.sent for each in ranks.values()) or event.site is None or not (sharded(ranks) or are_cut(ranks)):
         return
     if training.of(Monitored):
         return  # what decides by the metric is compared itself
@@ -138,12 +138,6 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
         place(after_loop(event.site)),
     )  # fmt: skip
-
-
-def _are_cut(ranks: dict[int, Share]) -> bool:
-    """Whether the script has cut a part for each rank, of which its loader is made."""
-    made = [each.started.loader_site for each in ranks.values()]
-    return None not in made and len(set(made)) == 1 and made[0] is not None and made_of_share(made[0])
 
 
 @watch(Evaluated)

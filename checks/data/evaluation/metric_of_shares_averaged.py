@@ -3,14 +3,16 @@
 ## What happens
 
 An accuracy is a mean over samples, so that the mean of equal shares is that of the whole. F1, AUC, average precision,
-a correlation, a root mean square error, a perplexity are not: the mean of the ranks' results is another number than the
-result of all samples, and depends on the number of GPUs. Nothing fails, and the number looks plausible.
+a correlation, a root mean square error, a perplexity, an intersection over a union are not: the mean of the ranks'
+results is another number than the result of all samples, and depends on the number of GPUs. Nothing fails, and the
+number looks plausible.
 
 ## How to be sure
 
 Compute the metric from the predictions of all ranks: it differs. ddpdoctor (`ddpdoctor run`) reports an evaluation in
 which each rank went through its share, and a single number of each, which such a function had computed, was averaged:
-by ReduceOp.AVG, or summed up and divided by the number of ranks.
+by ReduceOp.AVG, or summed up and divided by the number of ranks. So of a number for each class, where one of your own
+methods computes them as quotients of counts that it keeps (an intersection over a union).
 
 ## How to mend it
 
@@ -33,21 +35,31 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
 
-from ..._evaluations import evaluation, one_number, sharded
+from ..._evaluations import are_cut, evaluation, one_number, sharded
 from ..._metrics import computed_by, divides
+from ._ratios import quotient
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
+CLASSES = 1000  # numbers, one of each class
+COUNTS = "+dist.all_reduce(self.counts)   # of all ranks, before {name}() divides them\n"
+PARTS = (
+    "-score = {name}(of_this_rank)\n-dist.all_reduce(score)\n-score /= world_size\n"
+    "+parts = [torch.empty_like(of_this_rank) for _ in range(world_size)]\n"
+    "+dist.all_gather(parts, of_this_rank)\n+score = {name}(torch.cat(parts))"
+)
 
 
 @watch(Evaluated)
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares, of which one number that is no mean over samples is averaged."""
     ranks = evaluation(event, training)
-    reduced = one_number([each.told.sent for each in ranks.values()])
-    if reduced is None or not sharded(ranks):
+    sent = [each.told.sent for each in ranks.values()]
+    reduced = one_number(sent, CLASSES)
+    if reduced is None or not (sharded(ranks) or are_cut(ranks)):
         return
     averaged = reduced.reduction == "AVG" or (reduced.reduction == "SUM" and divides(reduced.site)[1])
-    name = computed_by(reduced.site) if averaged else ""
+    several = one_number(sent) is None
+    name = (quotient(reduced.site) if several else computed_by(reduced.site)) if averaged else ""
     if not name:
         return
     samples = ", ".join(f"{each.samples} on rank {rank}" for rank, each in [*ranks.items()][:8])
@@ -55,14 +67,12 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         f"the mean over the ranks of {name}() is not {name}() of all samples",
         (
             Evidence(f"each rank computes {name}() from its share: {samples}", "", f"the loop of {event.site}"),
-            Evidence("one number of each rank is averaged", f"{name}() once, from what all ranks have",
-                     str(reduced.site)),
+            Evidence(f"{'some numbers' if several else 'one number'} of each rank, averaged",
+                     f"{name}() once, from what all ranks have", str(reduced.site)),
         ),
         Fix(
             "reduce, or gather, what the metric is computed from, then compute it once",
-            diff=f"-score = {name}(of_this_rank)\n-dist.all_reduce(score)\n-score /= world_size\n"
-            f"+parts = [torch.empty_like(of_this_rank) for _ in range(world_size)]\n"
-            f"+dist.all_gather(parts, of_this_rank)\n+score = {name}(torch.cat(parts))",
+            diff=(COUNTS if several else PARTS).format(name=name),
         ),
         place(reduced.site),
     )  # fmt: skip
