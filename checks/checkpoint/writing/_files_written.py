@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import given, keyword
+from ddpdoctor.check import by_parameter, given, keyword
 
 from ._shared_path import depends_on_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
-WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.memmap")
 METHODS = {"savefig", "to_csv"}
 """Methods of figures and data frames that write a file."""
 OPTIONS = re.compile(
@@ -32,15 +32,34 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
     for call in (*script.calls(*WRITERS), *of_objects):
         path = given(call, 0, "file")
-        mode = given(call, 1, "mode")
-        if script.code(call.func) == "open" and (
-            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
-        ):
+        is_mapped = script.resolve(call.func) == "numpy.memmap"
+        mode = given(call, 2 if is_mapped else 1, "mode")
+        opens = is_mapped or script.code(call.func) == "open"
+        if opens and (not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}):
             continue
         if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
             continue
         if not (_writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call)):
             yield call, path
+
+
+def written_by_helpers(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of functions of the file that write a file anew whose path they are given, with that path."""
+    inner: dict[ast.AST, str] = {}
+    for call, path in written(script):
+        function = script.function(call)
+        if isinstance(path, ast.Name) and isinstance(function, ast.FunctionDef):
+            is_rankish = any(each.is_rankish(script.tree) for each in script.guards(call))
+            if not is_rankish and path.id in {each.arg for each in function.args.args}:
+                inner[function] = path.id
+    for call in script.nodes(ast.Call) if inner else ():
+        found = script.defined(call.func)
+        name = inner.get(found[1]) if found is not None and found[0] is script.tree else None
+        if found is None or name is None or not isinstance(found[1], ast.FunctionDef):
+            continue
+        given_path = by_parameter(found[1], call).get(name)
+        if given_path is not None and not (depends_on_rank(script, given_path) or is_caught(script, call)):
+            yield call, given_path
 
 
 def _follows_result_of_some(script: Script, call: ast.Call) -> bool:

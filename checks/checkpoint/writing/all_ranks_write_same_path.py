@@ -48,7 +48,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
-from ._files_written import is_caught, is_named, written
+from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._shared_path import (
     depends_on_rank,
     diff_guarded,
@@ -210,7 +210,7 @@ def files_in_source(script: Script) -> Iterator[Finding]:
     by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script)
     if script.frameworks and not by_accelerate:
         return
-    for call, path in written(script):
+    for call, path in (*written(script), *written_by_helpers(script)):
         if is_named(script, path) and is_reached(script, call, joins=script.joins or by_accelerate):
             code = script.code(path)
             yield Finding(
