@@ -57,15 +57,8 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
             recorder.safely(recorder.evaluations.over)
         pace = paces.of(optimizer)
         if pace.begin(recorder.models.made):
-            while recorder.before_first_step:
-                recorder.safely(recorder.before_first_step.pop())
-            if not has_closure(args, kwargs):
-                recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=False))
-            recorder.safely(recorder.handles.steps, optimizer.param_groups)
-            recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)
-            recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
-            recorder.safely(recorder.ledger.stale, optimizer)
-        else:
+            _look(recorder, optimizers, optimizer, pace.steps, closure=has_closure(args, kwargs))
+        elif recorder.models.unsynced:
             recorder.safely(optimizers.between, optimizer, pace.steps)
         if log.counters[event_log.STOP]:
             recorder.limits.obey()
@@ -74,6 +67,18 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
         recorder.stopwatch.in_step = now()
 
     return before_step
+
+
+def _look(recorder: Recorder, optimizers: Optimizers, optimizer: Any, steps: int, *, closure: bool) -> None:
+    """Look at a step that is sampled, or that comes right before one."""
+    while recorder.before_first_step:
+        recorder.safely(recorder.before_first_step.pop())
+    if not closure:
+        recorder.safely(lambda: optimizers.step(optimizer, steps, closure=False))
+    recorder.safely(recorder.handles.steps, optimizer.param_groups)
+    recorder.safely(recorder.ledger.before_step, optimizer, steps)
+    recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
+    recorder.safely(recorder.ledger.stale, optimizer)
 
 
 def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable[..., None]:

@@ -31,7 +31,8 @@ class Models:
     """All wrapped models of a process that are still there, by the identity of their wrapper.
 
     ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first,
-    ``looks`` the backwards after which gradients were looked at, ``folded`` what is known of a step on its way.
+    ``unsynced``: the last forward was within no_sync; ``looks`` the backwards after which gradients were looked at,
+    ``folded`` what is known of a step on its way.
     """
 
     recorder: Process
@@ -39,6 +40,7 @@ class Models:
     made: int = 0
     sent: int = 0
     looks: int = 0
+    unsynced: bool = False
     folded: Folded = field(default_factory=Folded)
     shards: Shards = field(default_factory=Shards)
 
@@ -84,6 +86,7 @@ class Models:
         model.forwards += 1
         model.last_synced = bool(wrapper.require_backward_grad_sync)
         model.synced += model.last_synced
+        self.unsynced = not model.last_synced
         if not (model.last_synced or model.skipped):
             model.skipped = True
             self.recorder.safely(lambda: self.recorder.emit(SyncSkipped, model=model.number))
