@@ -20,6 +20,35 @@ REPORT = "        report(accelerator, loss)\n"
 AND_ENTERED = (LOOP, ACCUMULATED)
 
 Edits = tuple[tuple[str, str], ...]
+UPDATE = """def update(average, model):
+    with torch.no_grad():
+        for one, other in zip(average.parameters(), model.parameters(), strict=True):
+            one.lerp_(other, 0.2)
+
+def main():
+"""
+EVALUATED = (
+    REPORT
+    + """        model.eval()
+        for inputs, _ in held:
+            with torch.no_grad():
+                hits, own = average(inputs).argmax(1), model(inputs).argmax(1)
+            accelerator.gather_for_metrics((hits, own))
+        model.train()
+"""
+)
+AVERAGED = (
+    ("import torch\n", "import copy\nimport torch\n"),
+    ("def main():\n", UPDATE),
+    ("    optimizer = ", "    average = copy.deepcopy(model).requires_grad_(False)\n    optimizer = "),
+    (PREPARE, f"held = DataLoader(data(32), batch_size=4)\n    held = accelerator.prepare(held)\n    {PREPARE}"),
+    (
+        "            optimizer.step()\n",
+        "            optimizer.step()\n            update(average, accelerator.unwrap_model(model))\n",
+    ),
+    (REPORT, EVALUATED),
+)
+"""A model whose weights are averaged over the steps, and evaluated beside it."""
 BROKEN: dict[str, tuple[str, str, Edits]] = {
     "the gather is in a function that one rank calls": (
         "rank0-only-collective",
@@ -78,6 +107,11 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
             ("    loader = ", "    part = data(64)\n    loader = "),
         ),
     ),
+    "the average is updated by the main process alone": (
+        "evaluated-copy-differs",
+        "+update(average, model.module)",
+        (*AVERAGED, ("            update(", "            accelerator.is_main_process and update(")),
+    ),
     "FSDP on the CPU": (
         "sharding-request-ignored",
         "",
@@ -102,6 +136,7 @@ HEALTHY: dict[str, Edits] = {
         ("accelerator.backward(loss)", "(loss / accelerator.gradient_accumulation_steps).backward()"),
     ),
     "backward of the loss, where Accelerate does no more": (("accelerator.backward(loss)", "loss.backward()"),),
+    "an average of the weights is evaluated": AVERAGED,
     "printed by one rank": ((REPORT, '        accelerator.print("loss", accelerator.gather(loss.detach()).mean())\n'),),
 }
 ALSO_BY_DAY = {"the gather is in a function that one rank calls"}

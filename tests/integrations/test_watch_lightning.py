@@ -45,6 +45,25 @@ FROZEN = "nn.Linear(16, 2))\n        self.body[0].requires_grad_(False)"
 LEARNING = "[each for each in self.parameters() if each.requires_grad]"
 FREEZES = "    def on_train_start(self):\n        self.body[0].requires_grad_(False)\n\n    def training_step"
 GATHERED = "self.all_gather(torch.ones(1))"
+PREDICTED = (
+    ("    trainer.save_checkpoint", "    predict(trainer)\n    trainer.save_checkpoint"),
+    (
+        "def main():",
+        """def predict(trainer):
+    rows = torch.cat(trainer.predict(Predicting(), DataLoader(torch.randn(24, 8), batch_size=4)))
+    if trainer.is_global_zero:
+        torch.save(rows, "predictions.pt")
+
+class Predicting(Net):
+    def predict_step(self, batch, index):
+        return self.body(batch).argmax(1)
+
+def main():""",
+    ),
+)
+GATHERS = (
+    "    parts = [None, None]\n    torch.distributed.all_gather_object(parts, rows)\n    rows = torch.cat(parts)\n"
+)
 OF_FABRIC = "        fabric.all_gather(loss.detach())\n"
 
 TESTS = """    def test_step(self, batch, index):
@@ -128,6 +147,12 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "use_distributed_sampler=False",
         (('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),),
     ),
+    "one rank writes what it has predicted": (
+        LIGHTNING,
+        "predictions-of-one-rank",
+        "+dist.all_gather_object(parts, rows)",
+        PREDICTED,
+    ),
     "a layer unfrozen that no optimizer holds": (
         LIGHTNING,
         "optimizer-holds-other-parameters",
@@ -188,6 +213,10 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
                 "batch_size=4, sampler=torch.utils.data.DistributedSampler(self.train)",
             ),
         ),
+    ),
+    "predictions are gathered before one rank writes them": (
+        LIGHTNING,
+        (*PREDICTED, ("    if trainer.is_global_zero:\n", f"{GATHERS}    if trainer.is_global_zero:\n")),
     ),
     "a layer unfrozen that is in the optimizer": (
         LIGHTNING,

@@ -10,7 +10,8 @@ many ranks mostly of copies that nobody has updated. Nothing fails.
 ## How to be sure
 
 Print a checksum of the copy on every rank before an evaluation. ddpdoctor (`ddpdoctor run`) compares, at the end of the
-first evaluations, what all ranks have called there and no optimizer holds, while the trained weights are equal.
+first evaluations, what all ranks have called there and no optimizer holds, while the trained weights are equal: of
+plain DDP, Accelerate, Lightning and Fabric.
 
 ## How to mend it
 
@@ -45,6 +46,7 @@ from ddpdoctor.check import (
     Used,
     watch,
 )
+from ddpdoctor.frameworks import ACCELERATE, FABRIC, LIGHTNING
 
 from ..._evaluations import shares_gradients
 from .._alike import weights_apart
@@ -52,13 +54,15 @@ from .._words import listed
 
 AILMENT = Ailment("DDP1557", Severity.ERROR)
 EQUAL = 1e-3  # of the norm
+FRAMEWORKS = (None, ACCELERATE, LIGHTNING, FABRIC)
+"""Those that leave a copy of the model to the script."""
 
 
 @watch(EvaluatedWith)
 def while_training(event: EvaluatedWith, training: Training) -> Iterator[Finding]:
     """Compare what all ranks have evaluated with, once the last of them has told."""
     ranks = training.complete(EvaluatedWith, number=event.number)
-    if not ranks or training.framework is not None or not shares_gradients(event.pid, training):
+    if not ranks or training.framework not in FRAMEWORKS or not shares_gradients(event.pid, training):
         return
     if _told_before(event, training) or weights_apart(training.complete(StepFingerprinted)):
         return
