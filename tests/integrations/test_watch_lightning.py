@@ -214,6 +214,13 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
             ),
         ),
     ),
+    "predictions are gathered batch by batch": (
+        LIGHTNING,
+        (
+            *PREDICTED,
+            ("return self.body(batch).argmax(1)", "return self.all_gather(self.body(batch).argmax(1)).flatten()"),
+        ),
+    ),
     "predictions are gathered before one rank writes them": (
         LIGHTNING,
         (*PREDICTED, ("    if trainer.is_global_zero:\n", f"{GATHERS}    if trainer.is_global_zero:\n")),

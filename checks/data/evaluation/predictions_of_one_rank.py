@@ -173,15 +173,19 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
                     for rank, each in ranks.items())[:8])  # fmt: skip
 
 
-@watch(EpochStarted)
-def by_lightning(event: EpochStarted, training: Training) -> Iterator[Finding]:
-    """Follow what Lightning's Trainer returns of its predictions, where the sampler has a share for each rank."""
-    sampler = event.sampler
-    if training.framework is not LIGHTNING or event.rank or event.training or event.number:
+@watch(Evaluated)
+def by_lightning(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Follow what Lightning's Trainer returns of its predictions, where nothing was exchanged meanwhile and after."""
+    if training.framework is not LIGHTNING or training.world_size < 2:  # noqa: PLR2004 - alone
         return
-    if sampler is None or sampler.replicas != training.world_size or training.world_size < 2:  # noqa: PLR2004 - alone
+    told = training.complete(Evaluated, loader=event.loader, number=event.number, site=event.site)
+    started = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)
+    sampler = started[-1].sampler if started else None
+    if not told or any(each.sent for each in told.values()) or sampler is None or event.number:
         return
-    for file, line, _ in event.callers:
+    if sampler.replicas != training.world_size:
+        return
+    for file, line, _ in started[-1].callers:
         tree = tree_of(file)
         for call in (each for each in tree.of(ast.Call) if each.lineno <= line <= (each.end_lineno or 0)):
             predicts = isinstance(call.func, ast.Attribute) and call.func.attr == "predict"
@@ -191,9 +195,8 @@ def by_lightning(event: EpochStarted, training: Training) -> Iterator[Finding]:
             found = _written(file, start, _words(held))
             if found is not None:
                 yield _finding(file, found, _words(held), (
-                    Evidence(f"{sampler.length} of {event.length} samples", "", f"rank 0, {file}:{line}"),
-                    Evidence("trainer.predict returns the predictions of the rank", "those of all, gathered",
-                             f"{file}:{found.call.lineno}"),
+                    Evidence(f"{sampler.length} of {started[-1].length} samples, then no communication",
+                             "the rows of all ranks, gathered before", f"rank {event.rank}, {file}:{line}"),
                 ))  # fmt: skip
 
 
