@@ -49,6 +49,21 @@ AVERAGED = (
     (REPORT, EVALUATED),
 )
 """A model whose weights are averaged over the steps, and evaluated beside it."""
+PREDICTED = (
+    ("    loader = Data", "    unseen = accelerator.prepare(DataLoader(data(32), batch_size=4))\n    loader = Data"),
+    (
+        "    accelerator.wait",
+        """    model.eval()
+    rows = []
+    with torch.no_grad():
+        for inputs, _ in unseen:
+            predicted = model(inputs).argmax(1)
+            rows.extend(predicted.tolist())
+    if accelerator.is_main_process:
+        torch.save(rows, "predictions.pt")
+    accelerator.wait""",
+    ),
+)
 BROKEN: dict[str, tuple[str, str, Edits]] = {
     "the gather is in a function that one rank calls": (
         "rank0-only-collective",
@@ -112,6 +127,11 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
         "+update(average, model.module)",
         (*AVERAGED, ("            update(", "            accelerator.is_main_process and update(")),
     ),
+    "the main process writes what it has predicted": (
+        "predictions-of-one-rank",
+        "+rows.extend(accelerator.gather_for_metrics(predicted).tolist())",
+        PREDICTED,
+    ),
     "FSDP on the CPU": (
         "sharding-request-ignored",
         "",
@@ -137,6 +157,10 @@ HEALTHY: dict[str, Edits] = {
     ),
     "backward of the loss, where Accelerate does no more": (("accelerator.backward(loss)", "loss.backward()"),),
     "an average of the weights is evaluated": AVERAGED,
+    "the main process writes what all have predicted": (
+        *PREDICTED,
+        ("rows.extend(predicted", "rows.extend(accelerator.gather_for_metrics(predicted)"),
+    ),
     "printed by one rank": ((REPORT, '        accelerator.print("loss", accelerator.gather(loss.detach()).mean())\n'),),
 }
 ALSO_BY_DAY = {"the gather is in a function that one rank calls"}

@@ -20,7 +20,7 @@ GATHERS = re.compile(r"gather|reduce|send|broadcast|scatter|merge|synchronize|al
 WRITES = re.compile(r"(?:^|_)(?:save|savez|savetxt|write|writes|writer|writerow|writerows|dump|export|submit|to_csv"
                     r"|to_json|to_parquet|to_pickle|to_excel|tofile|write_text|save_to_disk)(?:_|$)")  # fmt: skip
 SOME = re.compile(
-    r"sample|example|visuali|\bvis_|debug|save_image|make_grid|imsave|fig|plot|tmp|cache|preview|demo|\[:\d",
+    r"sample|example|visuali|\bvis_|debug|save_image|make_grid|imsave|fig|plot|(?<!/)tmp|cache|preview|demo|\[:\d",
     re.IGNORECASE,
 )
 """What says that a few of them are written, to be looked at."""

@@ -53,7 +53,7 @@ from ddpdoctor.check import (
     tree_of,
     watch,
 )
-from ddpdoctor.frameworks import LIGHTNING
+from ddpdoctor.frameworks import ACCELERATE, LIGHTNING
 
 from ..._evaluations import evaluation, sharded
 from ..._source import is_evaluation, prepared_loaders, sharded_loaders
@@ -157,35 +157,56 @@ def _fix(held: set[str], *, accelerate: bool) -> Fix:
 @watch(Evaluated)
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Follow what a loop over shares keeps, after which the ranks exchange nothing."""
-    ranks = evaluation(event, training)
-    if not sharded(ranks) or any(each.told.sent for each in ranks.values()) or event.site is None:
+    shares = _of_accelerate(event, training) or _of_samplers(event, training)
+    if not shares or event.number or event.site is None:
         return
-    if any(True for _ in training.before(event, loader=event.loader)):
-        return  # looked at before
-    tree = tree_of(event.site.file)
+    file, tree = event.site.file, tree_of(event.site.file)
     for loop in (each for each in tree.of(ast.For) if each.iter.lineno == event.site.line):
         for held in sorted(kept_in(tree, loop)):
-            found = _written(event.site.file, loop, held)
+            found = _written(file, loop, held)
             if found is not None and _are_predictions(found, {held}):
-                yield _finding(event.site.file, found, held, tuple(
-                    Evidence(f"{each.samples} of {each.started.length} samples, then no communication",
-                             "the rows of all ranks, gathered before", f"rank {rank}, the loop of {event.site}")
-                    for rank, each in ranks.items())[:8])  # fmt: skip
+                yield _finding(file, found, held, tuple(
+                    Evidence(f"{share}, then no communication", "the rows of all ranks, gathered before",
+                             f"rank {rank}, the loop of {event.site}")
+                    for rank, share in shares.items())[:8], accelerate=training.framework is ACCELERATE)  # fmt: skip
+
+
+def _of_samplers(event: Evaluated, training: Training) -> dict[int, str]:
+    """Return in words what each rank went through whose sampler has a share for each, if nothing was sent."""
+    ranks = evaluation(event, training)
+    if not sharded(ranks) or any(each.told.sent for each in ranks.values()):
+        return {}
+    return {rank: f"{each.samples} of {each.started.length} samples" for rank, each in ranks.items()}
+
+
+def _of_accelerate(event: Evaluated, training: Training) -> dict[int, str]:
+    """The same of a loader that Accelerate shares out."""
+    started = _started(event, training) if training.framework is ACCELERATE else {}
+    if any(each.sampler is None or each.sampler.shares != training.world_size for each in started.values()):
+        return {}
+    return {rank: f"{each.batches} batches, a share of {each.length} samples" for rank, each in started.items()}
+
+
+def _started(event: Evaluated, training: Training) -> dict[int, EpochStarted]:
+    """Return by rank where a pass began, once all ranks have told that nothing was exchanged meanwhile and after."""
+    told = training.complete(Evaluated, loader=event.loader, number=event.number, site=event.site)
+    found = {}
+    for rank, each in told.items():
+        began = training.of(EpochStarted, pid=each.pid, loader=each.loader, number=each.number)
+        if each.sent or not began:
+            return {}
+        found[rank] = began[-1]
+    return found if len(found) > 1 else {}
 
 
 @watch(Evaluated)
 def by_lightning(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Follow what Lightning's Trainer returns of its predictions, where nothing was exchanged meanwhile and after."""
-    if training.framework is not LIGHTNING or training.world_size < 2:  # noqa: PLR2004 - alone
+    ranks = _started(event, training) if training.framework is LIGHTNING and not event.number else {}
+    samplers = [each.sampler for each in ranks.values()]
+    if not ranks or any(each is None or each.replicas != training.world_size for each in samplers):
         return
-    told = training.complete(Evaluated, loader=event.loader, number=event.number, site=event.site)
-    started = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)
-    sampler = started[-1].sampler if started else None
-    if not told or any(each.sent for each in told.values()) or sampler is None or event.number:
-        return
-    if sampler.replicas != training.world_size:
-        return
-    for file, line, _ in started[-1].callers:
+    for file, line, _ in ranks[0].callers if 0 in ranks else ():
         tree = tree_of(file)
         for call in (each for each in tree.of(ast.Call) if each.lineno <= line <= (each.end_lineno or 0)):
             predicts = isinstance(call.func, ast.Attribute) and call.func.attr == "predict"
@@ -194,20 +215,22 @@ def by_lightning(event: Evaluated, training: Training) -> Iterator[Finding]:
             start, held = assigned
             found = _written(file, start, _words(held))
             if found is not None:
-                yield _finding(file, found, _words(held), (
-                    Evidence(f"{sampler.length} of {started[-1].length} samples, then no communication",
-                             "the rows of all ranks, gathered before", f"rank {event.rank}, {file}:{line}"),
-                ))  # fmt: skip
+                yield _finding(file, found, _words(held), tuple(
+                    Evidence(f"{each.sampler.length if each.sampler else 0} of {each.length} samples, then no "
+                             "communication", "the rows of all ranks, gathered before", f"rank {rank}, {file}:{line}")
+                    for rank, each in ranks.items())[:8])  # fmt: skip
 
 
 def _written(file: str, start: ast.stmt, held: str) -> Written | None:
     return written_alone(tree_of(file), start, {held}, lambda each: one_rank_only(file, each.lineno))
 
 
-def _finding(file: str, found: Written, held: str, evidence: tuple[Evidence, ...]) -> Finding:
+def _finding(
+    file: str, found: Written, held: str, evidence: tuple[Evidence, ...], *, accelerate: bool = False
+) -> Finding:
     return Finding(
         f"one rank writes the predictions of its own share: {held}",
         (*evidence, Evidence(f"one rank alone writes them, {found.guard}", "", f"{file}:{found.call.lineno}")),
-        _fix({held}, accelerate=False),
+        _fix({held}, accelerate=accelerate),
         place(Site(file, found.call.lineno, "")),
     )
