@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     Severity,
     Site,
     Training,
+    keyword,
     lint,
     one_rank_only,
     place,
@@ -56,6 +57,7 @@ from ddpdoctor.check import (
 from ddpdoctor.frameworks import ACCELERATE, LIGHTNING
 
 from ..._evaluations import evaluation, sharded
+from ..._lightning import SAMPLER, TRAINERS, has_ranks
 from ..._source import is_evaluation, prepared_loaders, sharded_loaders
 from ._written_alone import GATHERS, Written, kept_in, written_alone
 
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
 
 AILMENT = Ailment("DDP654", Severity.WARNING)
-TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
 PREDICTS = re.compile(
     r"pred|result|submi|output|answer|logit|generat|respons|embed|feat|label|prob|caption|transcri|decoded|hypo|score",
     re.IGNORECASE,
@@ -114,9 +115,7 @@ def _predictions(script: Script) -> Iterator[tuple[ast.stmt, set[str], tuple[str
     for call in script.nodes(ast.Call):
         match call.func:
             case ast.Attribute(value=owner, attr="predict") if made := script.made_by(owner, *TRAINERS):
-                given = {each.arg: each.value for each in made.keywords}
-                alone = isinstance(given.get("devices"), ast.Constant) and given["devices"].value in {1, "1"}  # type: ignore[attr-defined]
-                if None in given or alone or "use_distributed_sampler" in given:
+                if not has_ranks(made) or any(keyword(made, each) is not None for each in SAMPLER):
                     continue
                 found = _assigned(script.tree, call)
                 if found is not None and not _guard(script, found[0]):
