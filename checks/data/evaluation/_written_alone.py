@@ -24,8 +24,8 @@ SOME = re.compile(
     re.IGNORECASE,
 )
 """What says that a few of them are written, to be looked at."""
-HARMLESS = re.compile(r"^(?:torch|numpy|itertools|pandas|collections|math|builtins)\.(?!distributed)|^[a-z]+$")
-"""Functions, by their full names, that know nothing of other ranks; a bare name is that of a builtin."""
+HARMLESS = re.compile(r"^(?:torch|numpy|itertools|pandas|collections|math|builtins)\.(?!distributed)")
+"""Functions, by their full names, that know nothing of other ranks."""
 BUILTINS = frozenset("list tuple len sum sorted zip map enumerate dict set range int float str reversed".split())
 SHOWS = frozenset("print info log debug".split())
 GROWS = frozenset("append extend update".split())
@@ -58,6 +58,7 @@ def written_alone(
         return None  # a function within
     for statement in _behind(tree, start):
         if not _reads(statement, names):
+            names -= _given_anew(statement)
             continue
         if guard := alone(statement):
             names |= _targets(statement)
@@ -137,6 +138,11 @@ def _targets(statement: ast.stmt) -> set[str]:
     return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
 
+def _given_anew(statement: ast.stmt) -> set[str]:
+    """Return the variables that a statement gives something else."""
+    return _targets(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else set()
+
+
 def _keeps(tree: Tree, statement: ast.stmt) -> bool:
     """Whether a statement that all ranks come to leaves what it reads with each rank, in variables."""
     match statement:
@@ -160,7 +166,7 @@ def _is_harmless(tree: Tree, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Name) and call.func.id in BUILTINS:
         return True
     path = resolve(tree, call.func) or ""
-    return "." in path and HARMLESS.match(path) is not None
+    return HARMLESS.match(path) is not None
 
 
 def _code(tree: Tree, statement: ast.stmt) -> str:
