@@ -129,6 +129,7 @@ from ddpdoctor.jobs.outcome import (
 )
 from ddpdoctor.jobs.pool import Jobs as Jobs
 from ddpdoctor.lint.around import Around as Around
+from ddpdoctor.logs.read.tracebacks import frames_in as frames_in
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import (

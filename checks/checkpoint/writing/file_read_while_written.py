@@ -11,7 +11,9 @@ that, without an error. To wait until the path exists is not enough: it exists f
 In a training (`ddpdoctor run`) ddpdoctor takes note of the files that ranks write, and of their size when another rank
 reads them before the first step. Reported is a file that is larger at that rank's first step than it was when it read
 it, though nobody had opened it anew; a file that a rank failed to find and that another rank wrote; and one that it
-found cut, and that another rank had opened to write.
+found cut, and that another rank had opened to write. Where the launcher has ended the writer before it came to that,
+the source is read: the path that a rank did not find is given to a call that one rank alone makes, a few lines before,
+and nothing between them waits.
 
 ## How to mend it
 
@@ -39,11 +41,13 @@ from ddpdoctor.check import (
     Ambiguity,
     Evidence,
     Failed,
+    FailedAlone,
     FileGrew,
     FileOpened,
     Finding,
     Fix,
     Log,
+    PeerLost,
     Record,
     Severity,
     Training,
@@ -51,6 +55,8 @@ from ddpdoctor.check import (
     place,
     watch,
 )
+
+from ._made_by_one import made_by_one
 
 AILMENT = Ailment("DDP816", Severity.ERROR)
 MEND = Fix(
@@ -85,6 +91,33 @@ def when_failed(event: Failed, training: Training) -> Iterator[Finding]:
     if event.error == NOT_FOUND:
         for written in training.of(FileOpened, writes=True):
             yield from _not_found(event, written, training)
+
+
+@watch(FailedAlone)
+def when_the_writer_was_ended(event: FailedAlone) -> Iterator[Finding]:
+    """Look in the source for what one rank was about to make, and nothing waits for."""
+    yield from _about_to_be_made(event.first)
+
+
+@watch(PeerLost)
+def when_the_writer_lost_it(event: PeerLost) -> Iterator[Finding]:
+    """The same where others noticed that the rank is gone."""
+    if event.first is not None:
+        yield from _about_to_be_made(event.first)
+
+
+def _about_to_be_made(first: Failed) -> Iterator[Finding]:
+    made = made_by_one(first)
+    if made is not None:
+        yield Finding(
+            f"rank {first.rank} looks for what one rank alone makes before, and nothing lets it wait: {first.said}",
+            (
+                Evidence(first.said, "the file, for every rank", f"rank {first.rank}, {made.read}"),
+                Evidence(f"{made.code}, {made.guard}", "a barrier behind it, on all ranks", str(made.site)),
+            ),
+            MEND,
+            place(made.read, rank=first.rank),
+        )
 
 
 @watch(Failed)

@@ -39,6 +39,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ...checkpoint.writing._made_by_one import made_by_one
 from ...collectives.hangs._synced import lacked_by_first
 
 AILMENT = Ailment("DDP480", Severity.ERROR)
@@ -48,7 +49,7 @@ AILMENT = Ailment("DDP480", Severity.ERROR)
 def while_training(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the name of the rank, its error and its line; then those that followed."""
     first = event.first
-    if first is None or not event.others or lacked_by_first(event, training):
+    if first is None or not event.others or lacked_by_first(event, training) or made_by_one(first):
         return
     site = first.site
     yield Finding(
@@ -69,7 +70,7 @@ def while_training(event: PeerLost, training: Training) -> Iterator[Finding]:
 def at_the_end(event: FailedAlone) -> Iterator[Finding]:
     """Yield the name of the rank, where the launcher was quicker than the others were to lose it."""
     first = event.first
-    if not first.error or first.error == "SystemExit":
+    if not first.error or first.error == "SystemExit" or made_by_one(first):
         return
     yield Finding(
         f"rank {first.rank} alone failed: {first.said}",
