@@ -84,12 +84,12 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if re.search(EXCHANGES, script.text) or project.says(EXCHANGES):
         return
     for start, held, shared in (*_loops(script), *_predictions(script)):
-        found = written_alone(script.tree, start, held, lambda each: _guard(script, each))
+        found = written_alone(script.tree, start, {held}, lambda each: _guard(script, each))
         if found is not None and (not isinstance(start, ast.For) or _are_predictions(found, held)):
             yield Finding(
-                f"one rank writes the predictions of its own share: {_words(held)}",
+                f"one rank writes the predictions of its own share: {held}",
                 (
-                    Evidence(*shared),
+                    shared,
                     script.seen(found.call, "the rows of all ranks, gathered before"),
                     Evidence(f"one rank alone comes there, {found.guard}", "", script.path),
                 ),
@@ -98,19 +98,17 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
-def _loops(script: Script) -> Iterator[tuple[ast.stmt, set[str], tuple[str, str, str]]]:
+def _loops(script: Script) -> Iterator[tuple[ast.stmt, str, Evidence]]:
     """Yield the loops that predict over a loader which is certainly shared out, what they keep, and who shares it."""
     prepared = prepared_loaders(script) if script.frameworks == {"accelerate"} else ()
     for name, shared in (*(sharded_loaders(script) if not script.frameworks else ()), *prepared):
         for loop in script.nodes(ast.For):
             goes = any(ast.unparse(each) == name for each in ast.walk(loop.iter) if isinstance(each, ast.Name))
             if goes and is_evaluation(script, "", loop) and (held := kept_in(script.tree, loop)):
-                for each in sorted(held):
-                    code = " ".join(ast.unparse(shared).split())
-                    yield loop, {each}, (code, "", f"{script.path}:{shared.lineno}")
+                yield from ((loop, each, script.seen(shared)) for each in sorted(held))
 
 
-def _predictions(script: Script) -> Iterator[tuple[ast.stmt, set[str], tuple[str, str, str]]]:
+def _predictions(script: Script) -> Iterator[tuple[ast.stmt, str, Evidence]]:
     """Yield what is given the predictions of a Trainer of Lightning's that shares the samples out."""
     for call in script.nodes(ast.Call):
         match call.func:
@@ -119,37 +117,31 @@ def _predictions(script: Script) -> Iterator[tuple[ast.stmt, set[str], tuple[str
                     continue
                 found = _assigned(script.tree, call)
                 if found is not None and not _guard(script, found[0]):
-                    code = " ".join(ast.unparse(call).split())
-                    yield *found, (f"{code} returns those of the rank", "", f"{script.path}:{call.lineno}")
+                    yield *found, Evidence(f"{script.code(call)} returns those of the rank", "", f"line {call.lineno}")
 
 
-def _assigned(tree: Tree, call: ast.Call) -> tuple[ast.stmt, set[str]] | None:
+def _assigned(tree: Tree, call: ast.Call) -> tuple[ast.stmt, str] | None:
     """Return the statement that gives one variable what a call returns, alone or joined, and the variable."""
     statement = tree.statement(call)
     if any(each.arg == "return_predictions" for each in call.keywords):
         return None
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if not GATHERS.search(ast.unparse(value)):
-            return statement, {name}
+            return statement, name
     return None
 
 
 def _guard(script: Script, statement: ast.stmt) -> str:
     guard = script.one_rank_guard(statement)
-    return f"under `if {' '.join(ast.unparse(guard.test).split())}`" if guard is not None else ""
+    return guard.words if guard is not None else ""
 
 
-def _are_predictions(found: Written, held: set[str]) -> bool:
-    return PREDICTS.search(f"{' '.join(held)} {found.code}") is not None
+def _are_predictions(found: Written, held: str) -> bool:
+    return PREDICTS.search(f"{held} {found.code}") is not None
 
 
-def _words(held: set[str]) -> str:
-    return ", ".join(sorted(held))
-
-
-def _fix(held: set[str], *, accelerate: bool) -> Fix:
-    name = _words(held)
-    lines = (BY_ACCELERATE if accelerate else GATHER).format(name)
+def _fix(held: str, *, accelerate: bool) -> Fix:
+    lines = (BY_ACCELERATE if accelerate else GATHER).format(held)
     return Fix("gather the rows of all ranks before one writes them", diff=lines)
 
 
@@ -163,7 +155,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     for loop in (each for each in tree.of(ast.For) if each.iter.lineno == event.site.line):
         for held in sorted(kept_in(tree, loop)):
             found = _written(file, loop, held)
-            if found is not None and _are_predictions(found, {held}):
+            if found is not None and _are_predictions(found, held):
                 yield _finding(file, found, held, tuple(
                     Evidence(f"{share}, then no communication", "the rows of all ranks, gathered before",
                              f"rank {rank}, the loop of {event.site}")
@@ -212,9 +204,9 @@ def by_lightning(event: Evaluated, training: Training) -> Iterator[Finding]:
             if not predicts or (assigned := _assigned(tree, call)) is None:
                 continue
             start, held = assigned
-            found = _written(file, start, _words(held))
+            found = _written(file, start, held)
             if found is not None:
-                yield _finding(file, found, _words(held), tuple(
+                yield _finding(file, found, held, tuple(
                     Evidence(f"{each.sampler.length if each.sampler else 0} of {each.length} samples, then no "
                              "communication", "the rows of all ranks, gathered before", f"rank {rank}, {file}:{line}")
                     for rank, each in ranks.items())[:8])  # fmt: skip
@@ -230,6 +222,6 @@ def _finding(
     return Finding(
         f"one rank writes the predictions of its own share: {held}",
         (*evidence, Evidence(f"one rank alone writes them, {found.guard}", "", f"{file}:{found.call.lineno}")),
-        _fix({held}, accelerate=accelerate),
+        _fix(held, accelerate=accelerate),
         place(Site(file, found.call.lineno, "")),
     )

@@ -39,10 +39,7 @@ def batch_condition(file: str, line: int) -> str:
     if statement is None:
         return ""
     found = next((each for each in guards(tree, statement) if _is_decided_by_a_batch(tree, each)), None)
-    if found is None:
-        return ""
-    test = " ".join(ast.unparse(found.test).split())
-    return f"under `if {test}`" if found.holds else f"where `{test}` is false"
+    return found.words if found is not None else ""
 
 
 @functools.cache

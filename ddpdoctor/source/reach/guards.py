@@ -28,6 +28,12 @@ class Guard:
     test: ast.expr
     holds: bool
 
+    @property
+    def words(self) -> str:
+        """What lets a rank come to the line, as a part of a sentence."""
+        test = " ".join(ast.unparse(self.test).split())
+        return f"under `if {test}`" if self.holds else f"where `{test}` is false"
+
     def who(self, tree: Tree) -> str | None:
         """Return which ranks it lets through."""
         side = who(tree, self.test)

@@ -70,8 +70,7 @@ def other_ranks_only(file: str, line: int) -> bool:
 def _tests(tree: Tree, statement: ast.stmt) -> Iterator[str]:
     for guard in guards(tree, statement):
         if guard.who(tree) == ONE_RANK:
-            test = " ".join(ast.unparse(guard.test).split())
-            yield f"under `if {test}`" if guard.holds else f"where `{test}` is false"
+            yield guard.words
 
 
 def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
