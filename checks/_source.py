@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ACCELERATORS, by_parameter, dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Edit, Script
+    from ddpdoctor.check import Around, Edit, Script
 
 SAMPLER = "torch.utils.data.DistributedSampler"
 LOADER = "torch.utils.data.DataLoader"
 STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
 """Frameworks whose scripts run in each rank from their first line."""
+OF_THE_MODEL = frozenset({"deepspeed", "fairscale"})
+"""Frameworks that take the model, within torch's own group: loaders, metrics and files stay the script's."""
 PASS_ON = {"enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "iter", "len", "zip", "tqdm.notebook.tqdm", "tqdm.trange"}
+
+
+def is_own(script: Script, project: Around | None = None, *, known: AbstractSet[str] = frozenset()) -> bool:
+    """Whether loaders, metrics and files are the script's own: no framework takes them over, and no unknown code can.
+
+    ``known`` are frameworks that the caller knows what to make of; without a project the file alone is asked.
+    """
+    others = OF_THE_MODEL | known
+    return not script.frameworks - others and (project is None or not project.unknown() - others)
 
 
 @dataclass(frozen=True, slots=True)

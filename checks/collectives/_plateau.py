@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence
 
-from .._source import SAMPLER
+from .._source import SAMPLER, is_own
 from ._sums import REDUCED, by_names, sums
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LEVELS = 2  # functions that hand the number on
 def own_steps(script: Script, project: Around) -> Iterator[tuple[ast.Call, ast.For, Evidence]]:
     """Yield the steps, the loop that has summed what they are given, and the sampler of its loader."""
     steps = [each for each in script.nodes(ast.Call) if _is_step(script, each)]
-    if not steps or script.frameworks or project.says(REDUCED) or project.unknown():
+    if not steps or not is_own(script, project) or project.says(REDUCED):
         return
     told: set[ast.AST] = set()
     for loop, held, sampler in _summed(script, project):

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, by_parameter
 
-from .._source import SAMPLER, evaluations, is_evaluation, prepared_loaders, sharded_loaders
+from .._source import SAMPLER, evaluations, is_evaluation, is_own, prepared_loaders, sharded_loaders
+from ._derived import derived, reads, stored
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
 
-REDUCED = r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils"
+REDUCED = (
+    r"reduce|gather|torchmetrics|sync_and_compute|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage"
+    r"|\bdist_utils"
+)
 """What says that somebody puts the ranks' parts together."""
 WITH_RANK = re.compile(r"rank", re.IGNORECASE)
 TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|metric)"
@@ -33,15 +37,15 @@ def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str,
 
 def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
-    if script.frameworks or not re.search("no_grad|inference_mode", script.text):
+    if not is_own(script) or not re.search("no_grad|inference_mode", script.text):
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
             if script.names_in(tree, call.func) != SAMPLER:
                 continue
             for there, loop in script.passes(tree, call):
-                is_own = there is script.tree and not script.learns(loop)
-                if not is_own or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
+                is_here = there is script.tree and not script.learns(loop)
+                if not is_here or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
                     continue
                 for held in sums(script, loop):
                     yield loop, held, Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
@@ -111,20 +115,39 @@ def _has_no_gradients(script: Script, loop: ast.For) -> bool:
 def can_be_reduced(script: Script, loop: ast.For) -> bool:
     """Whether somebody can put together what a loop has summed: its function, what it calls, or who calls it."""
     function = script.function(loop)
-    if not isinstance(function, ast.FunctionDef) or _reduces(script, script.tree, function):
+    if not isinstance(function, ast.FunctionDef) or _is_reduced_in(script, loop, function):
         return True
     sites = [(script.tree, each) for each in script.sites(function)]
     sites += script.tree.callers(function) if script.tree.callers is not None else []
     return not sites or any(_reduces_result(script, tree, site) for tree, site in sites)
 
 
+def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef) -> bool:
+    """Whether a function puts together what a loop of it gives a value, or what is made of that; or nobody can tell."""
+    if any(_puts_together(script, script.tree, each) for each in script.inside(*loop.body)):
+        return True
+    reducing = [each for each in ast.walk(function) if _puts_together(script, script.tree, each)]
+    if not reducing:
+        return False
+    names = derived(function, stored(loop))
+    return any(not _has_names(each) or reads(each, names) for each in reducing)
+
+
+def _has_names(call: ast.AST) -> bool:
+    """Whether a call is handed something that can be followed: none that works on what an object holds."""
+    given = [*call.args, *(each.value for each in call.keywords)] if isinstance(call, ast.Call) else []
+    return any(isinstance(each, (ast.Name, ast.Attribute)) for part in given for each in ast.walk(part))
+
+
+def _puts_together(script: Script, tree: Tree, node: ast.AST) -> bool:
+    """Whether a node is a call that puts parts together, or of a function of the project that does."""
+    found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
+    return _calls_reduction(node) or (found is not None and any(_calls_reduction(each) for each in ast.walk(found[1])))
+
+
 def _reduces(script: Script, tree: Tree, function: ast.AST) -> bool:
     """Whether a function says that it puts parts together, or calls one of the project that does."""
-    for node in ast.walk(function):
-        found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
-        if _calls_reduction(node) or (found is not None and any(_calls_reduction(each) for each in ast.walk(found[1]))):
-            return True
-    return False
+    return any(_puts_together(script, tree, node) for node in ast.walk(function))
 
 
 def _calls_reduction(node: ast.AST) -> bool:

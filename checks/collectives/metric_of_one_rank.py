@@ -69,6 +69,7 @@ from .._flows import mixed
 from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
 from .._places import file_of_first_step
 from .._rank_parts import told_alone
+from .._source import is_own
 from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ CHANCE = 0.2  # of the rows: what is drawn for several evaluations, an episode s
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
     known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
-    if script.frameworks - known or project.unknown() - known:
+    if not is_own(script, project, known=known):
         return
     somewhere = project.says(REDUCED)
     told = set()

@@ -45,6 +45,7 @@ from ddpdoctor.check import (
 )
 
 from .._places import file_of_first_step
+from .._source import is_own
 from ._dropped import Dropped, dropped
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
-    for each in dropped(script.tree.module) if not script.frameworks and "all_gather" in script.text else ():
+    for each in dropped(script.tree.module) if is_own(script) and "all_gather" in script.text else ():
         yield _never_read(each, Place(file=str(script.path), line=each.line))
 
 

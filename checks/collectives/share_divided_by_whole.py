@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, lint
 
-from .._source import SAMPLER
+from .._source import SAMPLER, is_own
 from ._sums import REDUCED, can_be_reduced
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ SCALED = re.compile(r"world|replicas|gpus|ranks|procs", re.IGNORECASE)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a division of such a sum by the length of the sampler's data set, below the loop."""
-    if script.frameworks or project.unknown():
+    if not is_own(script, project):
         return
     somewhere = project.says(REDUCED)
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):

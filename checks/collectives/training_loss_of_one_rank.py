@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
-from .._source import SAMPLER
+from .._source import SAMPLER, is_own
 from ._sums import REDUCED, TELLS, WITH_RANK, can_be_reduced
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ KEPT = {"append", "update", "add"}
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loss of training that one rank tells, in a project that reduces nothing."""
-    if not script.runs_in_ranks or script.frameworks or project.unknown():
+    if not script.runs_in_ranks or not is_own(script, project):
         return
     somewhere = project.says(REDUCED)
     told = set()

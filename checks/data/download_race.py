@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
-from .._source import STARTED_BY_LAUNCHERS
+from .._source import STARTED_BY_LAUNCHERS, is_own
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -46,7 +46,7 @@ AILMENT = Ailment("DDP650", Severity.WARNING)
 @lint
 def before_the_barrier(script: Script) -> Iterator[Finding]:
     """Look for a data set that one rank downloads in the same line in which the others look for it."""
-    for call in script.nodes(ast.Call) if script.joins and not script.frameworks else ():
+    for call in script.nodes(ast.Call) if script.runs_in_ranks and is_own(script) else ():
         wanted = keyword(call, "download")
         if wanted is None or not isinstance(wanted, ast.Compare) or not _is_data_set(script, call):
             continue

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.beside import journal_of
 from ddpdoctor.facets import BadTarget
@@ -39,16 +39,30 @@ class Step:
             with path.open("rb") as file:
                 file.seek(self.start)
                 found = file.read(max(len(self.old), len(self.new)))
+                if self.grown:
+                    return self._state_of_grown(file, size, found)
         except OSError:
             return "else"
-        if self.grown and size == self.after:
-            # After a power failure, zeros can stand where nothing has reached the disk.
-            return {self.new: "after", self.old: "between", bytes(len(self.old)): "between"}.get(found, "else")
-        if self.grown:
-            return "before" if size == self.size else "else"
         if size == self.after and found.startswith(self.new):
             return "after"
         return "before" if size == self.size and found.startswith(self.old) else "else"
+
+    def _state_of_grown(self, file: BinaryIO, size: int, found: bytes) -> str:
+        """Return the state of a file that was to grow, of ``size`` bytes now, with these at ``start``.
+
+        A write that a power failure has torn leaves some of the old bytes and some of the new ones, or zeros where
+        nothing has reached the disk.
+        """
+        if size == self.size:
+            return "before"
+        if size == self.after:
+            mixed = all(each in {old, new, 0} for each, old, new in zip(found, self.old, self.new, strict=True))
+            return "after" if found == self.new else "between" if mixed else "else"
+        if not self.start <= size < self.after:
+            return "else"
+        file.seek(self.size)
+        is_hole = not any(file.read(self.start - self.size))
+        return "between" if is_hole and self.old.startswith(found) else "else"
 
 
 def is_half_done(states: Collection[str]) -> bool:

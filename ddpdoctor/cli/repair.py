@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ddpdoctor.cli.options.required import require_torch
-from ddpdoctor.cli.options.values import CHECKPOINT, TARGET
+from ddpdoctor.cli.options.values import CHECKPOINT, TARGET, without_dash
 from ddpdoctor.cli.screen.terminal import style
 from ddpdoctor.facets import BadTarget
 
@@ -59,6 +59,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
     chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
     if sum(chosen) != 1:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
+    checkpoints = tuple(map(without_dash, checkpoints))
     paths, others = _all(checkpoints)
     from ddpdoctor import checkpoint
     from ddpdoctor.checkpoint.lines import shortened

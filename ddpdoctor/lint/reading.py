@@ -22,6 +22,7 @@ ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
     rb"|torchrun|mpirun|TorchTrainer|horovod|deepspeed\.init|main_process|download=True|torch\.(?:save|load)\(|SummaryWriter\("
     rb"|mkdir\(|makedirs\(|download_url|download_and_extract|urlretrieve|process_zero|TrainingArguments"
+    rb"|\.backward\(|all_reduce|get_rank|world_size|set_epoch|barrier\(|_loader\b|\bloader\b|dataloader\b"
 )
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(

@@ -18,6 +18,7 @@ import pytest
 from helpers import TESTS
 
 from ddpdoctor import BadTarget, checkpoint
+from ddpdoctor.checkpoint.steps import read_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:TypedStorage is deprecated")
 
@@ -307,6 +308,27 @@ def test_killed_within_any_write(trial: Callable[..., SelfTestResult]) -> None:
         assert killed
         assert each.look(path) == "old"
         each.go_on(path, repair=bool(index % 2))
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["the last write", "the first write"])
+def test_a_write_that_a_power_failure_tears(tmp_path: Path, *, last: bool) -> None:
+    """Of either write that decides which end counts, any part can have reached the disk: undo brings back all bytes."""
+    import torch
+
+    path = tmp_path / "last.pt"
+    torch.save({"module.weight": torch.ones(2)}, path)
+    before = path.read_bytes()
+    checkpoint.repair(path, in_place=True)
+    after, journal = path.read_bytes(), (tmp_path / f".last.pt.{JOURNAL}").read_bytes()
+    step = read_runs(tmp_path / f".last.pt.{JOURNAL}")[-1][0]
+    hole = before + bytes(step.start - step.size)
+
+    for cut in range(len(step.old)):
+        whole = after[: step.start] + step.new[:cut] + step.old[cut:]
+        path.write_bytes(whole if last else hole + step.old[:cut])
+        (tmp_path / f".last.pt.{JOURNAL}").write_bytes(journal)
+        checkpoint.undo(path)
+        assert path.read_bytes() == before, cut
 
 
 @pytest.mark.parametrize("name", NAMES)

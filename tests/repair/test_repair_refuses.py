@@ -581,6 +581,69 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path, good: Good) -> None:
     refused(tmp_path / "last.pt", tmp_path / "new", force=True)
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, good: Good) -> None:
+    """Force replaces a file, and never a device, a pipe or a socket: as root, that of the whole machine."""
+    (tmp_path / "last.pt").write_bytes(good.zip)
+    os.mkfifo(tmp_path / "new.pt")
+
+    assert "pipe" in refused(tmp_path / "last.pt", tmp_path / "new.pt", force=True)
+
+
+@pytest.mark.parametrize("name", ["conj", "neg"])
+def test_values_that_are_not_the_bytes_become_no_safetensors(tmp_path: Path, name: str) -> None:
+    """A conjugate or negative view is stored as what it is a view of: its bytes alone would be other values."""
+    import torch
+
+    seen_as = torch.ones(2, dtype=torch.complex64).conj() if name == "conj" else torch._neg_view(torch.ones(2))
+    torch.save({"module.a": seen_as, "module.b": torch.ones(2)}, tmp_path / "last.pt")
+
+    assert "module.a" in refused(tmp_path / "last.pt", tmp_path / "new.safetensors")
+    checkpoint.repair(tmp_path / "last.pt", tmp_path / "new.pt")
+    assert torch.equal(torch.load(tmp_path / "new.pt")["a"].resolve_conj(), seen_as.resolve_conj())
+
+
+def test_no_tensor_gets_the_name_of_the_notes(tmp_path: Path) -> None:
+    """What safetensors keeps its notes under is no name for a tensor: the file would not load any more."""
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    head = json.dumps({"module.__metadata__": entry}).encode()
+    (tmp_path / "last.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(8))
+
+    refused(tmp_path / "last.safetensors", tmp_path / "new.safetensors")
+    assert "__metadata__" in refused(tmp_path / "last.safetensors", in_place=True)
+
+
+def test_names_that_stand_beside_the_weights_as_well(tmp_path: Path) -> None:
+    """A file of DeepSpeed lists its buffers and parameters by name: with the weights alone renamed, it is not found."""
+    import torch
+
+    state = {"_orig_mod.weight": torch.ones(2), "_orig_mod.mean": torch.ones(2)}
+    lists = {"buffer_names": ["_orig_mod.mean"], "param_shapes": [{"_orig_mod.weight": torch.Size([2])}]}
+    torch.save({"module": state, **lists}, tmp_path / "mp_rank_00_model_states.pt")
+
+    assert "buffer_names" in refused(tmp_path / "mp_rank_00_model_states.pt", in_place=True)
+    checkpoint.repair(tmp_path / "mp_rank_00_model_states.pt", tmp_path / "bare.pt")
+    assert list(torch.load(tmp_path / "bare.pt")["module"]) == ["weight", "mean"]
+
+
+def test_a_prefix_that_all_keys_have_already_is_not_added_again(tmp_path: Path) -> None:
+    """What was made for Lightning is not made for it a second time."""
+    import torch
+
+    torch.save({"weight": torch.ones(2)}, tmp_path / "last.pt")
+    checkpoint.repair(tmp_path / "last.pt", in_place=True, to="lightning")
+
+    assert "already" in refused(tmp_path / "last.pt", in_place=True, to="lightning")
+    assert list(torch.load(tmp_path / "last.pt")) == ["model.weight"]
+
+
+def test_commands_for_a_name_that_begins_with_a_dash_can_be_pasted(tmp_path: Path, good: Good, ddpdoctor: Run) -> None:
+    """The commands that inspect and repair print name such a file in a way that no option is read from."""
+    (tmp_path / "-x.pt").write_bytes(good.zip)
+
+    assert "repair ./-x.pt" in ddpdoctor("inspect", "--", "-x.pt", cwd=tmp_path).stdout
+    assert "repair ./-x.pt --undo" in ddpdoctor("repair", "--in-place", "--", "-x.pt", cwd=tmp_path).stdout
+
+
 def test_an_output_in_a_missing_folder(whole: Path) -> None:
     """No folders are made for an output."""
     assert "missing" in refused(whole, whole.parent / "missing" / "new.pt")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import keyword
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script, Tree, Wrap
 
 PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
 NESTED = 4  # expressions that are followed from load_state_dict to torch.load
@@ -62,6 +62,44 @@ def _loaded_from(script: Script, node: ast.expr) -> tuple[str, str] | None:
             case _:
                 return None
     return None
+
+
+TAKES_OFF = r"module\.[\"']|[\"']module[\"']|consume_prefix_in_state_dict_if_present|set_model_state_dict"
+"""What says that somebody takes the prefix off, or knows of it."""
+OTHERS = re.compile(r"optim|sched|scaler|warmup", re.IGNORECASE)
+"""Names of what else has a state to load."""
+
+
+def can_be_loaded_back(script: Script, project: Around, wrap: Wrap) -> bool:
+    """Whether code in reach can load what the wrapper saves as it is, or takes the prefix off."""
+    if project.says(TAKES_OFF):
+        return True
+    for tree in (script.tree, *(each for _, each in project.trees("load_state_dict"))):
+        for named in tree.members.get("load_state_dict", ()):
+            call = tree.parents[named]
+            if not isinstance(call, ast.Call) or call.func is not named or call.keywords or len(call.args) != 1:
+                return True
+            if not (_is_another_state(script, tree, call, named.value) or _is_wrapped_later(tree, named, wrap)):
+                return True
+    return False
+
+
+def _is_another_state(script: Script, tree: Tree, call: ast.Call, owner: ast.expr) -> bool:
+    """Whether an optimizer or the like loads, the model within a wrapper, or somebody what was never in a file."""
+    if OTHERS.search(ast.unparse(owner)) or (isinstance(owner, ast.Attribute) and owner.attr == "module"):
+        return True
+    match script.value_in(tree, call.args[0]):
+        case ast.Call(func=ast.Attribute(attr="state_dict")):
+            return True
+    return False
+
+
+def _is_wrapped_later(tree: Tree, named: ast.Attribute, wrap: Wrap) -> bool:
+    """Whether the variable that loads holds the bare model, which is wrapped further down in the same function."""
+    if wrap.call not in tree.parents or not wrap.call.args or not isinstance(named.value, ast.Name):
+        return False
+    is_same = ast.unparse(wrap.call.args[0]) == named.value.id and tree.scope(named) is tree.scope(wrap.call)
+    return is_same and named.lineno < wrap.line
 
 
 OF_A_GPU = re.compile(r"cuda(?!\.device_count)", re.IGNORECASE)

@@ -14,8 +14,8 @@ reverse, bare keys into a wrapped model, fails the same way.
 ddpdoctor prints that it assumes there is none.
 
 In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and
-neither this file nor one in its reach loads a state dict or speaks of the prefix; or a state dict whose keys have lost
-the prefix is loaded into a model that is wrapped at that line.
+neither this file nor one in its reach loads a state dict into the wrapper or speaks of the prefix; or a state dict
+whose keys have lost the prefix is loaded into a model that is wrapped at that line.
 
 ## How to mend it
 
@@ -47,7 +47,7 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Rec
 from .._look import few
 from .._reason import OTHER_NETWORK, Reason, on_refusal
 from .._refusal import refusal
-from ._loaded import into_bare, key_of
+from ._loaded import can_be_loaded_back, into_bare, key_of
 from ._saved import saved
 from ._stripped import is_stripped
 from ._wrappers import Wrapper, facets
@@ -117,7 +117,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     if wrap is not None and not wrap.sure and (is_alone or _is_apart(script, node, wrap)):
                         continue
                     loaded = into_bare(script, call, key_of(what, node)) if wrap is not None else None
-                    if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
+                    if wrap is not None and (loaded is not None or not can_be_loaded_back(script, project, wrap)):
                         yield _saved(script, node, model, wrap, loaded)
 
 
@@ -139,12 +139,6 @@ def stripped_in_source(script: Script) -> Iterator[Finding]:
                         ),
                         script.place(call),
                     )
-
-
-LOADED_BACK = (
-    r"module\.[\"']|[\"']module[\"']|load_state_dict|consume_prefix_in_state_dict_if_present|set_model_state_dict"
-)
-"""What says that somebody loads what is saved, or takes the prefix off."""
 
 
 def _is_apart(script: Script, node: ast.AST, wrap: Wrap) -> bool:

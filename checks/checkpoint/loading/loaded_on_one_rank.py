@@ -9,7 +9,8 @@ too.
 
 ## How to be sure
 
-Compare a weight of two ranks after the load. Reported in a source where the load stands behind a test that one rank
+Compare a weight of two ranks after the load. The same comes of averaged weights (EMA) that one rank copies into the
+model to save them, and does not take back. Reported in a source where the load stands behind a test that one rank
 alone passes, the model was wrapped before, and nothing in reach broadcasts.
 
 ## How to mend it
@@ -57,6 +58,49 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                         Fix("load on all ranks, onto the CPU first", diff=MEND),
                         script.place(call),
                     )
+
+
+COPIES = {"copy_to", "apply_shadow"}
+"""Methods of averaged weights that write them into the model; ``restore`` takes them out again."""
+
+
+@lint
+def averaged_in_source(script: Script) -> Iterator[Finding]:
+    """Look for averaged weights that one rank alone copies into the model in the midst of the training, and leaves."""
+    if not any(each in script.text for each in COPIES) or "restore" in script.text:
+        return
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=average, attr=method),
+                args=[ast.Call(func=ast.Attribute(value=ast.Name() as model, attr="parameters"))],
+            ) if method in COPIES:
+                guard = script.one_rank_guard(call)
+                loops = [each for each in script.tree.above(call) if isinstance(each, (ast.For, ast.While))]
+                if guard is None or not any(map(script.learns, loops)) or not _is_shared(script, model):
+                    continue
+                yield Finding(
+                    f"one rank alone copies the averaged weights into {model.id}, and trains on with them: the others "
+                    "keep theirs",
+                    (script.seen(call, "a copy of the model, or restored behind it"), script.seen(guard.test)),
+                    Fix(
+                        "keep the trained weights, and take them back when the averaged ones are saved",
+                        diff=f"+{script.code(average)}.store({model.id}.parameters())\n {script.code(call)}\n"
+                        f" ...  # save\n+{script.code(average)}.restore({model.id}.parameters())",
+                    ),
+                    script.place(call),
+                )
+
+
+def _is_shared(script: Script, model: ast.Name) -> bool:
+    """Whether a variable holds what DDP wraps, or what Accelerate's prepare returns for it."""
+    wrap = script.wrap(model)
+    prepared = [each for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute)]
+    return (wrap is not None and wrap.sure) or any(
+        each.func.attr == "prepare" and any(isinstance(arg, ast.Name) and arg.id == model.id for arg in each.args)
+        for each in prepared
+        if isinstance(each.func, ast.Attribute)
+    )
 
 
 SHARED = r"broadcast|sync_module_states|_sync_params|scatter"

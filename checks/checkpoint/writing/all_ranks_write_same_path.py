@@ -48,6 +48,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
+from ..._source import is_own
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._shared_path import (
     depends_on_rank,
@@ -208,10 +209,10 @@ STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod", "transfo
 def files_in_source(script: Script) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
     by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script)
-    if script.frameworks and not by_accelerate:
+    if not by_accelerate and not is_own(script):
         return
     for call, path in (*written(script), *written_by_helpers(script)):
-        if is_named(script, path) and is_reached(script, call, joins=script.joins or by_accelerate):
+        if is_named(script, path) and is_reached(script, call, joins=script.runs_in_ranks):
             code = script.code(path)
             yield Finding(
                 f"every {'process' if by_accelerate else 'rank'} writes {code}: what is left is of the last one, or of "

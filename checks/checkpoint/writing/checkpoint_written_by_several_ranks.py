@@ -53,6 +53,7 @@ from ._shared_path import depends_on_rank, diff_guarded, is_of_several_processes
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
+from ..._source import is_own
 from .._whole import WHOLE
 
 AILMENT = Ailment("DDP851", Severity.ERROR)
@@ -103,12 +104,12 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
     by_horovod = script.frameworks == {"horovod"}
     by_accelerate = script.frameworks == {"accelerate"} and not script.joins
-    if script.frameworks - {"accelerate", "horovod"} or (script.frameworks and not script.runs_in_ranks):
+    if not is_own(script, known={"accelerate", "horovod"}) or (script.frameworks and not script.runs_in_ranks):
         return
     if by_accelerate and not is_of_several_processes(script):
         return
     for call, path in (*((each, given(each, 1, "f")) for each in script.calls("torch.save")), *_pretrained(script)):
-        if path is None or not is_reached(script, call, joins=script.joins or by_horovod or by_accelerate):
+        if path is None or not is_reached(script, call, joins=script.joins or bool(script.frameworks)):
             continue
         if depends_on_rank(script, path):
             continue

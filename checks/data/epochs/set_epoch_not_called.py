@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 
 from ..._source import (
     SAMPLER,
+    is_own,
     is_reseeded,
     is_shuffled,
     target,
@@ -158,7 +159,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 @lint
 def on_another_sampler(script: Script) -> Iterator[Finding]:
     """Look for a sampler that is told each epoch, and that no loader has."""
-    for call in script.calls(SAMPLER) if not script.frameworks else ():
+    for call in script.calls(SAMPLER) if is_own(script) else ():
         name = target(script, call)
         reads = script.tree.read.get(name or "", [])
         told = [parent for each in reads if isinstance(parent := script.tree.parents[each], ast.Attribute)]

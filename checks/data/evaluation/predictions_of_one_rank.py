@@ -58,7 +58,7 @@ from ddpdoctor.frameworks import ACCELERATE, LIGHTNING
 
 from ..._evaluations import evaluation, sharded
 from ..._lightning import SAMPLER, TRAINERS, has_ranks
-from ..._source import is_evaluation, prepared_loaders, sharded_loaders
+from ..._source import is_evaluation, is_own, prepared_loaders, sharded_loaders
 from ._written_alone import GATHERS, Written, kept_in, written_alone
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def _loops(script: Script) -> Iterator[tuple[ast.stmt, str, Evidence]]:
     """Yield the loops that predict over a loader which is certainly shared out, what they keep, and who shares it."""
     prepared = prepared_loaders(script) if script.frameworks == {"accelerate"} else ()
-    for name, shared in (*(sharded_loaders(script) if not script.frameworks else ()), *prepared):
+    for name, shared in (*(sharded_loaders(script) if is_own(script) else ()), *prepared):
         for loop in script.nodes(ast.For):
             goes = any(ast.unparse(each) == name for each in ast.walk(loop.iter) if isinstance(each, ast.Name))
             if goes and is_evaluation(script, "", loop) and (held := kept_in(script.tree, loop)):

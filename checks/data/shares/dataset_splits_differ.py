@@ -57,7 +57,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import SAMPLER
+from ..._source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
 
@@ -172,7 +172,7 @@ SPAWNS = ("torch.multiprocessing.spawn",)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a random split that each rank makes, where nothing in reach is seeded."""
-    if script.frameworks - {"horovod", "fairscale"} or project.says(SEEDED) or not _is_shared_out(script, project):
+    if script.frameworks - {"horovod", *OF_THE_MODEL} or project.says(SEEDED) or not _is_shared_out(script, project):
         return
     for call in script.calls(*SPLITTERS):
         word, value = SPLITTERS[script.resolve(call.func) or ""]

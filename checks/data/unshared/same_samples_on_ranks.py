@@ -64,6 +64,7 @@ from ..._evaluations import shares_gradients
 from ..._ledger import same_direction, sheets
 from ..._lightning import SAMPLER, TRAINERS, has_ranks
 from ..._sheets import are_equal, multiple_of
+from ..._source import is_own
 from ..._updates import compared, reduces
 from .._cuts import DRAWS, taken_at
 from .._lines import seeded_alike
@@ -217,7 +218,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def cut_by_hand(script: Script) -> Iterator[Finding]:
     """Look for batches that every rank cuts from the first sample to the last."""
-    for loop, cut in same_cuts(script) if script.joins and not script.frameworks else ():
+    for loop, cut in same_cuts(script) if script.runs_in_ranks and is_own(script) else ():
         yield Finding(
             f"every rank learns from the same batches of {script.code(cut.value)}: this file gives no rank its share",
             (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 ASKS = re.compile(
-    r"rank|main|master|primary|chief|leader|first|zero|proc|log|writ|print|verbose|save|node|gpu|host|root|record|report"
+    r"rank|main(?!__)|master|primary|chief|leader|first|zero|proc|log|writ|print|verbose|save|node|gpu|host|root|record|report"
     r"|wandb|track|board|display|show|debug",
     re.IGNORECASE,
 )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Framework, Script, Site, Tree
 
 PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
-EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
-"""What says that the script exchanges gradients itself."""
+EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad(?!ients\b)|reduce_grad"
+"""What says that the script exchanges gradients itself; ``sync_gradients`` only says when Accelerate does."""
 
 
 def mend(script: Script, call: ast.Call, model: ast.expr) -> Fix:
@@ -90,12 +90,17 @@ def _takes_batches(script: Script, call: ast.Call) -> bool:
     """Whether a call is handed what its function was handed, or what a loop over a loader gives, as it is."""
     names = [each for each in call.args if isinstance(each, ast.Name)]
     bound = [binding for name in names for binding in script.tree.lookup(name.id, name)]
-    return bool(bound) and all(isinstance(each.node, (ast.arg, ast.For)) or _is_moved(each.value) for each in bound)
+    return bool(bound) and all(
+        isinstance(each.node, (ast.arg, ast.For)) or _is_part(script, each.value) for each in bound
+    )
 
 
-def _is_moved(value: ast.expr | None) -> bool:
-    """Whether a value is something that was moved to a device: ``batch.to(device)``."""
+def _is_part(script: Script, value: ast.expr | None) -> bool:
+    """Whether a value was moved to a device, or is a part of a parameter or of what a loop gives."""
     match value:
         case ast.Call(func=ast.Attribute(attr="to" | "cuda")):
             return True
+        case ast.Subscript(value=ast.Name() as whole):
+            around = script.tree.lookup(whole.id, whole)
+            return bool(around) and all(isinstance(each.node, (ast.arg, ast.For)) for each in around)
     return False

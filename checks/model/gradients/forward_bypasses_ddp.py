@@ -121,19 +121,31 @@ def in_source(script: Script) -> Iterator[Finding]:
                     continue
             case _:
                 continue
-        wrap = script.wrap(model)
-        if wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
+        made = _wrapping(script, model)
+        if made is None:
             continue
+        wrap, wrapper = made
         around = script.function(call) or script.module
         wrapped = any(_calls(node, script.code(model)) for node in ast.walk(around))
         backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
         if backward is not None:
             yield Finding(
-                f"{script.code(call.func)} goes past DistributedDataParallel: gradients are not averaged",
-                (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap.call), script.seen(backward)),
+                f"{script.code(call.func)} goes past {wrapper}: gradients are not averaged",
+                (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap), script.seen(backward)),
                 mend(script, call, model),
                 script.place(call),
             )
+
+
+def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
+    """Return the call that is certain to have wrapped a model, and what it wraps it in."""
+    wrap = script.wrap(model)
+    if wrap is not None:
+        return (wrap.call, wrap.kind) if wrap.sure and wrap.kind == "DistributedDataParallel" else None
+    for call, name, bare in _wrappers(script):
+        if script.code(model) == name == (script.code(bare) if bare is not None else "") and call.lineno < model.lineno:
+            return call, f"the wrapper that {script.code(call.func)} returns"
+    return None
 
 
 @lint

@@ -12,10 +12,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddpdoctor.checkpoint.contents import Note
+from ddpdoctor.checkpoint.contents import CheckpointFile, Note
 from ddpdoctor.checkpoint.formats import archive, archive_record
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.values import UnreadableError, pairs_of
+from ddpdoctor.facets import BadTarget
 
 SCRIPT = "zero_to_fp32.py"
 LIGHTNING = "checkpoint"  # the tag under which Lightning's strategy saves
@@ -24,6 +25,7 @@ OPTIMIZER = re.compile(r"^(?:[a-z0-9]+_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_
 PART = re.compile(r"^zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt$")
 WHOLE = re.compile(r"^mp_rank_(\d+)_model_states\.pt$")
 MOST_TAG = 200
+NAMED_BESIDE = frozenset({"buffer_names", "param_shapes", "frozen_param_shapes"})
 Known = tuple[str, list[Note], str]
 """Whose folder it is, what is told of it, and what is broken."""
 
@@ -60,6 +62,19 @@ def part_of(path: Path) -> tuple[Note, ...]:
     zero = zero_of(path.parent)
     what = "optimizer's state" if OPTIMIZER.match(path.name) else "weights: ZeRO stage 3 leaves empty tensors here"
     return (Note("part", f"one rank's part of the {what}"), *((zero.whole,) if zero and zero.ranks else ()))
+
+
+def refuse_named_apart(file: CheckpointFile) -> None:
+    """Refuse a file of whole weights: lists beside them name buffers and parameters, and would keep the old names.
+
+    Raises:
+        BadTarget: it is one.
+    """
+    if beside := NAMED_BESIDE.intersection(item.key for item in file.items):
+        raise BadTarget(
+            f"{file.path} is a file of DeepSpeed, whose {' and '.join(sorted(beside))} name the same tensors: "
+            f"{SCRIPT} would not find them any more. Write a copy with -o, for a model outside of DeepSpeed"
+        )
 
 
 def zero_of(path: Path) -> Zero | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.checkpoint.beside import journal_of
+from ddpdoctor.checkpoint.formats import deepspeed
 from ddpdoctor.checkpoint.lines import one_line
 from ddpdoctor.checkpoint.reader import INDEX, opened, paused_collector
 from ddpdoctor.checkpoint.rename import guard, journal, writing
@@ -170,6 +171,8 @@ def _prepared(path: Where, output: Where | None, order: Order) -> tuple[bool, wr
     source = usable(opened(path))
     reach(source)
     plan = planned(source, order.how, order.wanted, order.at)
+    if order.in_place and any(each.renamed for each in plan):
+        deepspeed.refuse_named_apart(source.file)
     return recovered, writing.prepared(source, plan, in_place=order.in_place)  # without which nothing is foretold
 
 

@@ -136,7 +136,7 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     """Return the new names of these keys, and what was assumed.
 
     Raises:
-        BadTarget: some of the keys have the prefix of a wrapper, and others have not.
+        BadTarget: some of the keys have the prefix of a wrapper, and others have not; or all have what is to be added.
     """
     if wanted.spelled_out:
         return wanted.taken(names)
@@ -148,6 +148,8 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     note = _assumed(state_dict, names, strip, wanted)
     prefix = "".join(f"{segment}." for segment in wanted.front)
     new = strip.of_all(names)
+    if "model" in wanted.front and all(name.startswith("model.") for name in new):
+        raise BadTarget(f"all {len(new)} keys begin with model. already; --add {prefix} puts another before them")
     return [prefix + name for name in new] if prefix else new, note
 
 

@@ -148,6 +148,10 @@ def _refuse_output(ready: Prepared, output: Path, *, force: bool) -> None:
         _refuse_suffix(ready, output)
     if output.is_symlink() or output.is_dir() or (output.exists() and ready.folder):
         raise BadTarget(f"{output} is there already")
+    if output.exists() and not output.is_file():
+        raise BadTarget(
+            f"{output} is there already, and is no file that could be replaced: a device, a pipe or a socket"
+        )
     if output.exists() and not force:
         raise BadTarget(f"{output} is there already (--force replaces it)")
     guard.refuse_unwritable_folder(output.absolute().parent)

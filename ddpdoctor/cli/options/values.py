@@ -76,11 +76,16 @@ class CheckpointPath(ParamType):
         """Look whether something is there."""
         if not (Path(value).is_file() or Path(value).is_dir()):
             self.fail(why_no_file(value), param, ctx)
-        return str(value)
+        return without_dash(str(value))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
         """Leave it to the shell, which knows files."""
         return [CompletionItem(incomplete, type="file")]
+
+
+def without_dash(path: str) -> str:
+    """Return a path that no command takes for an option, so that a command with it in can be pasted."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 CHECKS, TARGET, CHECKPOINT = CheckNames(), TargetName(), CheckpointPath()

@@ -37,7 +37,7 @@ def guarded(event: Stalled) -> Guarded | None:
     return None
 
 
-ONE_RANK = re.compile(r"== ?0\b|^not [\w.]*rank\b|main|master|rank_?zero|rank_?0", re.IGNORECASE)
+ONE_RANK = re.compile(r"== ?0\b|^not [\w.]*rank\b|main(?!__)|master|rank_?zero|rank_?0", re.IGNORECASE)
 
 
 def _is_outside(position: Position, block: RankBlock) -> bool:

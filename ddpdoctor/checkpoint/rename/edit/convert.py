@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 8  # the header is padded with blanks to a multiple of this
 PARAMETERS = {"_rebuild_parameter", "_rebuild_parameter_with_state"}
-PLAIN = {"_rebuild_tensor", "_rebuild_tensor_v2"}
+PLAIN = {"_rebuild_tensor": 6, "_rebuild_tensor_v2": 6, "_rebuild_tensor_v3": 7}
+"""Each with the place of an argument that says in which other way the bytes are to be read: conjugated, negated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +104,16 @@ def _pieces(path: str) -> Iterator[Piece]:
             if order != b"little":
                 raise BadTarget(f"{path} cannot become a safetensors file: its byte order is {order.decode()}")
         for key, value in pairs_of(root) or ():
-            storage, offset, stride = _place(value) or (None, 0, ())
+            storage, offset, stride, other = _place(value) or (None, 0, (), False)
             known, named = tensor_of(value), storage.storage if storage else None
             if known is None or named is None or known.dtype not in NAMES:
                 dtype = known.dtype if known else "something else"
                 raise BadTarget(f"{path} cannot become a safetensors file: {key} is {dtype}, stored in another way")
+            if other:
+                raise BadTarget(
+                    f"{path} cannot become a safetensors file: {key} is a conjugate or negative view; "
+                    "save it with .resolve_conj().resolve_neg()"
+                )
             size = math.prod(known.shape)
             if size and not _is_in_order(known.shape, stride):
                 raise BadTarget(
@@ -122,15 +128,18 @@ def _pieces(path: str) -> Iterator[Piece]:
             yield Piece(str(key), start, size * item, NAMES[known.dtype], known.shape)
 
 
-def _place(value: Any) -> tuple[Reference, int, tuple[int, ...]] | None:
-    """Return the storage of a plain tensor, or of a parameter; where it begins there, and its strides."""
+def _place(value: Any) -> tuple[Reference, int, tuple[int, ...], bool] | None:
+    """Return the storage of a plain tensor, or of a parameter; where it begins there, and its strides.
+
+    Last comes whether it is a view whose values are not the bytes: ``tensor.conj()``.
+    """
     if not isinstance(value, Object):
         return None
     match value.kind.rpartition(".")[2], value.args:
         case name, (data, *_) if name in PARAMETERS:
             return _place(data)
-        case name, (Reference() as storage, int(offset), _, [*stride], *_) if name in PLAIN:
-            return storage, offset, tuple(stride)
+        case name, (Reference() as storage, int(offset), _, [*stride], *rest) if name in PLAIN:
+            return storage, offset, tuple(stride), any(map(bool, rest[PLAIN[name] - 4 :]))
         case _:
             return None
 

@@ -18,8 +18,10 @@ def packed(header: Header, names: Mapping[str, str]) -> bytes:
     """Return the first bytes of the file with other names; as long as they are now, where that is possible.
 
     Raises:
-        UnreadableError: the names are too long for the format.
+        UnreadableError: the names are too long for the format, or one is its own.
     """
+    if NOTES in names.values():
+        raise UnreadableError(f"a tensor would be called {NOTES}, which is the format's own name for its notes")
     content = {names.get(key, key): value for key, value in header.content.items()}
     if isinstance(notes := content.get(NOTES), dict):
         content[NOTES] = annotated(notes, names)

@@ -1,0 +1,82 @@
+"""What is made of names within a function: calculated from them, filled with them, or set behind a test of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from ddpdoctor.check import dotted
+
+TELLING = re.compile(
+    r"^(?:print|torch\.|dist\.)|(?:log|logger|logging|writer|wandb|bar|pbar)\.|\.(?:write|info|debug)$"
+)
+"""What is given something to show it or to write it: it holds none of it."""
+
+
+def derived(around: ast.AST, names: Iterable[str]) -> set[str]:
+    """Return names and attributes of a function that hold any of these, or what is made of them, on any way."""
+    found, statements = set(names), list(_within(around))
+    while True:
+        made = {each for statement in statements for each in _made(statement, found)}
+        if made <= found:
+            return found
+        found |= made
+
+
+def stored(node: ast.AST) -> set[str]:
+    """Return the names and attributes that a node gives a value, or fills by a call of its own line."""
+    return {name for each in (node, *_within(node)) for name in _targets(each)}
+
+
+def reads(node: ast.AST, names: set[str]) -> bool:
+    """Whether any of these is read in a node."""
+    return any(isinstance(each, (ast.Name, ast.Attribute)) and dotted(each) in names for each in ast.walk(node))
+
+
+def _within(around: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, but for those of functions within it."""
+    for child in ast.iter_child_nodes(around):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            yield child
+            yield from _within(child)
+
+
+def _made(statement: ast.AST, names: set[str]) -> set[str]:
+    match statement:
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
+            return _targets(statement) if reads(value, names) else set()
+        case ast.AugAssign():
+            return _targets(statement) if reads(statement.value, names) else set()
+        case ast.For(iter=iterated):
+            return _names_of(statement.target) if reads(iterated, names) else set()
+        case ast.If(test=test) | ast.While(test=test):
+            return stored(statement) if reads(test, names) else set()
+        case ast.Expr(value=ast.Call() as call):
+            given = [*call.args, *(each.value for each in call.keywords)]
+            return _targets(statement) if any(reads(each, names) for each in given) else set()
+    return set()
+
+
+def _targets(statement: ast.AST) -> set[str]:
+    """Return what a statement gives a value; of a call on a line of its own the object that it belongs to."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return {name for each in targets for name in _names_of(each)}
+        case ast.AnnAssign(target=target) | ast.AugAssign(target=target) | ast.NamedExpr(target=target):
+            return _names_of(target)
+        case ast.Expr(value=ast.Call(func=function, args=args)) if not TELLING.search(ast.unparse(function)):
+            owner = function.value if isinstance(function, ast.Attribute) else function
+            return {name for each in (owner, *args) if (name := dotted(each)) and name != "self"}
+    return set()
+
+
+def _names_of(target: ast.expr) -> set[str]:
+    """Return the names and attributes that are stored in; of ``seen[0]`` the list itself."""
+    match target:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return {name for each in parts for name in _names_of(each)}
+        case ast.Starred(value=inner) | ast.Subscript(value=inner):
+            return _names_of(inner)
+    name = dotted(target)
+    return {name} if name else set()
