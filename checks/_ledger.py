@@ -195,7 +195,7 @@ def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Pl
         try:
             text = Path(file).read_text(encoding="utf-8")
             tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
             continue
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         lines = text.splitlines()

@@ -14,11 +14,14 @@ TELLING = re.compile(
 """What is given something to show it or to write it: it holds none of it."""
 
 
-def derived(around: ast.AST, names: Iterable[str]) -> set[str]:
-    """Return names and attributes of a function that hold any of these, or what is made of them, on any way."""
+def derived(around: ast.AST, names: Iterable[str], *, arguments: bool = True) -> set[str]:
+    """Return names and attributes of a function that hold any of these, or what is made of them, on any way.
+
+    ``arguments``: a call on a line of its own is taken to fill what it is handed, and not only what it belongs to.
+    """
     found, statements = set(names), list(_within(around))
     while True:
-        made = {each for statement in statements for each in _made(statement, found)}
+        made = {each for statement in statements for each in _made(statement, found, arguments=arguments)}
         if made <= found:
             return found
         found |= made
@@ -26,7 +29,7 @@ def derived(around: ast.AST, names: Iterable[str]) -> set[str]:
 
 def stored(node: ast.AST) -> set[str]:
     """Return the names and attributes that a node gives a value, or fills by a call of its own line."""
-    return {name for each in (node, *_within(node)) for name in _targets(each)}
+    return {name for each in (node, *_within(node)) for name in _targets(each, arguments=True)}
 
 
 def reads(node: ast.AST, names: set[str]) -> bool:
@@ -42,23 +45,23 @@ def _within(around: ast.AST) -> Iterator[ast.AST]:
             yield from _within(child)
 
 
-def _made(statement: ast.AST, names: set[str]) -> set[str]:
+def _made(statement: ast.AST, names: set[str], *, arguments: bool) -> set[str]:
     match statement:
         case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
-            return _targets(statement) if reads(value, names) else set()
+            return _targets(statement, arguments=arguments) if reads(value, names) else set()
         case ast.AugAssign():
-            return _targets(statement) if reads(statement.value, names) else set()
+            return _targets(statement, arguments=arguments) if reads(statement.value, names) else set()
         case ast.For(iter=iterated):
             return _names_of(statement.target) if reads(iterated, names) else set()
         case ast.If(test=test) | ast.While(test=test):
             return stored(statement) if reads(test, names) else set()
         case ast.Expr(value=ast.Call() as call):
             given = [*call.args, *(each.value for each in call.keywords)]
-            return _targets(statement) if any(reads(each, names) for each in given) else set()
+            return _targets(statement, arguments=arguments) if any(reads(each, names) for each in given) else set()
     return set()
 
 
-def _targets(statement: ast.AST) -> set[str]:
+def _targets(statement: ast.AST, *, arguments: bool) -> set[str]:
     """Return what a statement gives a value; of a call on a line of its own the object that it belongs to."""
     match statement:
         case ast.Assign(targets=targets):
@@ -67,7 +70,8 @@ def _targets(statement: ast.AST) -> set[str]:
             return _names_of(target)
         case ast.Expr(value=ast.Call(func=function, args=args)) if not TELLING.search(ast.unparse(function)):
             owner = function.value if isinstance(function, ast.Attribute) else function
-            return {name for each in (owner, *args) if (name := dotted(each)) and name != "self"}
+            filled = (owner, *args) if arguments else (owner,)
+            return {name for each in filled if (name := dotted(each)) and name != "self"}
     return set()
 
 

@@ -122,11 +122,16 @@ def can_be_reduced(script: Script, loop: ast.For) -> bool:
     return not sites or any(_reduces_result(script, tree, site) for tree, site in sites)
 
 
+def reductions(script: Script, around: ast.AST) -> list[ast.AST]:
+    """Return the calls in a function that put the ranks' parts together."""
+    return [each for each in ast.walk(around) if _puts_together(script, script.tree, each)]
+
+
 def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef) -> bool:
     """Whether a function puts together what a loop of it gives a value, or what is made of that; or nobody can tell."""
     if any(_puts_together(script, script.tree, each) for each in script.inside(*loop.body)):
         return True
-    reducing = [each for each in ast.walk(function) if _puts_together(script, script.tree, each)]
+    reducing = reductions(script, function)
     if not reducing:
         return False
     names = derived(function, stored(loop))

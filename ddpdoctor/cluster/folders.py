@@ -135,7 +135,7 @@ def saves_sharded(named: Iterable[str]) -> str:
         if path.suffix == ".py" and path.is_file():
             try:
                 tree = ast.parse(path.read_bytes())
-            except (SyntaxError, ValueError, OSError):
+            except (SyntaxError, ValueError, OSError, MemoryError, RecursionError):
                 continue
             for node in ast.walk(tree):
                 if _imports(node):

@@ -88,7 +88,9 @@ class Record:
             return ""
         head = re.escape(f'File "{frame.file}", line {frame.line}')
         shown = list(re.finditer(rf'{head}(?:, in [^\n]*)?\n(?![^\n]*File ")[\s|]*([^\n]+)', self.text))
-        return shown[-1][1].strip() if shown else ""
+        code = shown[-1][1].strip() if shown else ""
+        is_error = bool(self.error) and f"{code}:".startswith(f"{self.error}:")  # nothing stands below the frame
+        return "" if is_error else code[:QUOTED]
 
     def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
         """Quote the line that the match lies in (without one, what was raised), and say where it stands.

@@ -32,7 +32,7 @@ KNOWN = frozenset(
 TRAINER = re.compile(
     r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
     r"(?:Trainer|TrainingArguments|Callback|\*)"
-    r"|\btransformers\.(?:\w+\.)*\w*(?:Trainer|TrainingArguments)|\b(?:trl|HfArgumentParser|Accelerator)\b"
+    r"|\btransformers\.(?:\w+\.)*\w*(?:Trainer|TrainingArguments)|\b(?:trl|Accelerator)\b"
     r"|^[ \t]*import[ \t]+transformers[ \t]+as\b",
     re.MULTILINE,
 )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import Run
 from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Check, Pattern, Role, log_pattern
@@ -66,6 +67,20 @@ def records(log: str) -> list[Record]:
     examined = examination((made("any", r"[^\n]*"),))
     examined.read(Origin("train.log"), [log.encode()])
     return list(examined.buffer.kept().log.records)
+
+
+@pytest.mark.parametrize("piece", ["- ", "x ", "("])
+@pytest.mark.parametrize("code", [True, False], ids=["with its source", "without"])
+def test_a_line_of_any_length_is_quoted_in_part(piece: str, ddpdoctor: Run, tmp_path: Path, *, code: bool) -> None:
+    """What Python's parser gives up on is no line of code, and a message of a million letters is told shortly."""
+    said = piece * 100_000
+    frame = f'  File "t.py", line 1, in <module>\n{f"    fit({said})" if code else ""}\n'.replace("\n\n", "\n")
+    (tmp_path / "a.log").write_text(f"Traceback (most recent call last):\n{frame}RuntimeError: {said}\n")
+
+    done = ddpdoctor("explain", "a.log", cwd=tmp_path)
+    assert "RuntimeError" in done.stdout
+    assert len(done.stdout) < 3000
+    assert done.stderr == ""
 
 
 class TestLines:

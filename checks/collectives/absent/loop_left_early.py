@@ -13,6 +13,9 @@ with a collective in each pass, over what each rank has of its own: the batches 
 loop are read off the source; where only one is left (the loop ends by itself on no rank: a pass over a loader that was
 not used up, a range of literals, `while True`), it is named.
 
+In a source (`ddpdoctor lint`): a test of what a rank has summed over its share of an evaluation, which nothing reduces,
+stands before a `break` or a `return` of the loop over the epochs.
+
 ## How to mend it
 
 Decide together: reduce the decision with MAX before the test, so that all ranks take it in the same step.
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -41,6 +45,7 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
+    lint,
     place,
     watch,
 )
@@ -53,9 +58,32 @@ from ..hangs.calls._apart import broken_off, left_out, looped_on
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
+from ._own_stop import left_by_own_sums
 from ._step_left_out import one_step_ahead, step_left_out
 
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
 AILMENT = Ailment("DDP744", Severity.ERROR)
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for an end of the training that each rank decides by what it has summed over its own share."""
+    for way, test, loop, sampler in left_by_own_sums(script, project):
+        yield Finding(
+            f"each rank decides by its own share whether to leave the loop: {script.code(test)} holds on one rank "
+            "earlier than on another, which waits for it in the next step",
+            (script.seen(way, "all ranks leave in the same round"), script.seen(test), script.seen(loop), sampler),
+            Fix(
+                "add up the sums of all ranks before the test, or let one rank decide for all",
+                diff="+stop = torch.tensor(int(stop), device=device)\n"
+                "+torch.distributed.all_reduce(stop, op=torch.distributed.ReduceOp.MAX)\n+if stop.item():\n+    break",
+            ),
+            script.place(way),
+        )
+
+
 SKIP_TOGETHER = Fix(
     "let all ranks skip the step together: decide once, and tell all",
     diff="+skip = torch.tensor([int(skip_this)])\n+dist.all_reduce(skip, op=dist.ReduceOp.MAX)\n"

@@ -16,8 +16,9 @@ It reports the same entries in another order, entries of which a part is the sam
 under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them.
 
 In a source (`ddpdoctor lint`) it reports `random_split` without a generator, or scikit-learn's `train_test_split`
-without random_state, that all ranks come to, where nothing in reach is seeded. With `mp.spawn` the top of the file
-counts as well: each of the processes runs those lines anew.
+without random_state, that all ranks come to, where nothing in reach is seeded; `train_test_split` and `shuffle` of a
+data set of Hugging Face without a seed, also under a transformers Trainer that a launcher starts. With `mp.spawn` the
+top of the file counts as well: each of the processes runs those lines anew.
 
 Run with torch 2.13 and two gloo ranks, 100 samples split 80 to 20: 17 of the 20 that rank 0 had held out were in rank
 1's training set; an epoch went through 63 different samples, 17 of them on both ranks.
@@ -36,6 +37,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -190,10 +192,15 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             (script.seen(call, f"{word}={value}"),),
             Fix(
                 "seed the split, so that all ranks make the same",
-                edits=(script.keyword_added(call, f"{word}={value}"),),
+                edits=(script.keyword_added(call, f"{word}={value}"),) if _is_known(script, value) else (),
             ),
             script.place(call),
         )
+
+
+def _is_known(script: Script, value: str) -> bool:
+    """Whether the file has imported what an edit names."""
+    return not value.startswith("torch.") or script.has_module("torch")
 
 
 OF_NUMPY = r"(?<!manual_)seed\w*\(|generator=|RandomState|rng_state|broadcast(?!_param|_opt|_buf)|scatter"
@@ -202,25 +209,41 @@ OF_NUMPY = r"(?<!manual_)seed\w*\(|generator=|RandomState|rng_state|broadcast(?!
 
 @lint
 def of_hugging_face(script: Script, project: Around) -> Iterator[Finding]:
-    """Look for a split of a data set of Hugging Face without a seed, where nothing in reach seeds numpy."""
-    if script.frameworks or project.says(OF_NUMPY) or not script.calls(SAMPLER):
+    """Look for a split or an order of a data set of Hugging Face without a seed, where nothing in reach seeds numpy."""
+    by_trainer = script.frameworks == {"transformers"} and "Trainer(" in script.text
+    if not by_trainer and (script.frameworks or not script.calls(SAMPLER)):
         return
-    if not script.calls("datasets.load_dataset", "datasets.load_from_disk"):
+    if project.says(OF_NUMPY) or not project.says(r"\bload_dataset\b|\bload_from_disk\b"):
         return
     for call in script.nodes(ast.Call):
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "train_test_split" or is_open(call):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in OF_ROWS or is_open(call):
             continue
         if any(each.arg in {"seed", "generator"} or ast.unparse(each) == "shuffle=False" for each in call.keywords):
             continue
         if (script.resolve(call.func) or "").startswith("sklearn") or script.waits_before(call):
             continue
-        if _on_each_rank(script, call):
+        if call.func.attr == "shuffle" and (call.args or call.keywords):
+            continue  # a list's, or that of a stream, with its buffer
+        is_reached = _is_launched(script, project, call) if by_trainer else _on_each_rank(script, call)
+        if is_reached:
+            does = OF_ROWS[call.func.attr]
             yield Finding(
-                "each rank splits the data for itself: train_test_split has no seed, so no two ranks agree",
+                f"each rank {does} the data for itself: {call.func.attr} has no seed, so no two ranks agree",
                 (script.seen(call, "seed=0"),),
-                Fix("seed the split, so that all ranks make the same", edits=(script.keyword_added(call, "seed=0"),)),
+                Fix("seed it, so that all ranks make the same", edits=(script.keyword_added(call, "seed=0"),)),
                 script.place(call),
             )
+
+
+OF_ROWS = {"train_test_split": "splits", "shuffle": "shuffles"}
+"""Methods of a data set of Hugging Face that draw numbers."""
+
+
+def _is_launched(script: Script, project: Around, call: ast.Call) -> bool:
+    """Whether a launch line starts the script as several processes, which all come to a call."""
+    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    launchers = r"torchrun|deepspeed|accelerate launch|torch\.distributed\.(?:run|launch)"
+    return script.all_ranks_reach(call) and project.in_launches(rf"(?:{launchers})\b(?:[^\n]|\\\n){{0,400}}?\b{name}\b")
 
 
 def _is_shared_out(script: Script, project: Around) -> bool:

@@ -13,7 +13,9 @@ cuda:0; a rank taken modulo the number of GPUs; or a launcher that showed the sa
 Print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on each rank.
 
 In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number and wrapped with `device_ids` of the
-rank, and neither the file nor one in its reach chooses a device.
+rank, and neither the file nor one in its reach chooses a device; or a group over NCCL is made, no rank makes its GPU
+the current one, and something takes that one: a loader that pins memory, or `torch.cuda.synchronize()`. Its thread
+chooses the current GPU, and since CUDA 12 to choose a GPU makes a context on it, of some hundred megabytes.
 
 ## How to mend it
 
@@ -32,7 +34,22 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Place, Record, Severity, keyword, lint, log_pattern
+from ddpdoctor.check import (
+    DDP,
+    INIT,
+    Ailment,
+    Fact,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    given,
+    keyword,
+    lint,
+    log_pattern,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -115,6 +132,50 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 SET = '+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n dist.init_process_group("nccl")'
+
+
+CHOOSES = (
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|default_device|cuda\.device\(|gpus-per-task|gpu-bind"
+    r"|set_default_tensor"
+)
+"""What gives a process a GPU of its own as the current one, or shows it no other."""
+
+
+@lint
+def of_the_first_gpu(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a group over NCCL whose ranks keep GPU 0 as the current one, and something that uses that one."""
+    if script.frameworks or not script.calls(DDP) or project.says(CHOOSES) or project.unknown():
+        return
+    for made in script.calls(INIT):
+        backend = script.constant(given(made, 0, "backend") or made)
+        used = next(iter(_on_current(script)), None)
+        if backend is None or backend.value != "nccl" or used is None or not script.all_ranks_reach(made):
+            continue
+        yield Finding(
+            f"no rank makes its GPU the current one: {_named(script, used)} uses GPU 0 on each of them, which holds a "
+            "CUDA context of every rank of the host",
+            (script.seen(used, "torch.cuda.set_device(local_rank) before"), script.seen(made)),
+            Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
+            script.place(made),
+            severity=Severity.WARNING,
+        )
+
+
+def _on_current(script: Script) -> Iterator[ast.Call]:
+    """Yield what makes a context on the current GPU: loaders that pin memory, and torch.cuda.synchronize.
+
+    A barrier over NCCL takes the GPU of the rank's number.
+    """
+    for call in script.calls("torch.utils.data.DataLoader", "torch.cuda.synchronize"):
+        pins = keyword(call, "pin_memory")
+        is_pinned = isinstance(pins, ast.Constant) and pins.value is True
+        if script.all_ranks_reach(call) and (is_pinned or not (call.args or call.keywords)):
+            yield call
+
+
+def _named(script: Script, call: ast.Call) -> str:
+    pins = keyword(call, "pin_memory") is not None
+    return "pin_memory=True" if pins else f"{script.code(call.func)}()"
 
 
 def _moves(script: Script) -> list[ast.Call]:

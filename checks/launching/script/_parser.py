@@ -33,7 +33,7 @@ def options_of(text: str) -> tuple[Option, ...] | None:
         return None
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     uses = list(_uses(tree, parents))

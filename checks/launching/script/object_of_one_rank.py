@@ -85,7 +85,7 @@ def _holder(code: str, attribute: str) -> str:
     """Return the name, or the attribute of one, that a line asks for this attribute."""
     try:
         tree = ast.parse(code)
-    except SyntaxError:
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return ""
     asked = (each.value for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.attr == attribute)
     return next((ast.unparse(each) for each in asked if isinstance(each, ast.Name | ast.Attribute)), "")

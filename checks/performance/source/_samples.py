@@ -9,7 +9,7 @@ from ddpdoctor.check import Tree
 
 from ._filled import carries_names
 
-LENGTH = re.compile(r"(\w+)\.shape\[0\]|(\w+)\.size\(0\)|len\((\w+)\)|(\w+)\.size\(dim=0\)")
+LENGTH = re.compile(r"\b(\w+)\.shape\[0\]|\b(\w+)\.size\(0\)|len\((\w+)\)|\b(\w+)\.size\(dim=0\)")
 PAIRED = ("zip", "enumerate")
 
 

@@ -160,7 +160,7 @@ def _tree(code: str) -> ast.stmt | None:
     for text in (code, f"{code} pass"):
         try:
             body = ast.parse(text).body
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
             continue
         return body[0] if body else None
     return None

@@ -58,11 +58,12 @@ class Written:
         return Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
 
     def keyword_added(self, call: ast.Call, word: str) -> Edit:
-        """Return the edit that gives a call one more argument, behind its last."""
-        last = max(
-            [*call.args, *(each.value for each in call.keywords)],
-            key=lambda each: (each.end_lineno, each.end_col_offset),
-        )
+        """Return the edit that gives a call one more argument, behind its last, or its only one."""
+        given = [*call.args, *(each.value for each in call.keywords)]
+        if not given:
+            line, column = call.end_lineno or 0, (call.end_col_offset or 0) - 1
+            return Edit(line, column, line, column, word)
+        last = max(given, key=lambda each: (each.end_lineno, each.end_col_offset))
         line, column = last.end_lineno or 0, last.end_col_offset or 0
         return Edit(line, column, line, column, f", {word}")
 

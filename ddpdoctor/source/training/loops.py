@@ -85,7 +85,7 @@ def read_training(main: str, others: Iterable[str] = ()) -> Source:
         texts[path] = text
         try:
             trees[path] = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         waiting += _imported(trees[path], path.parent)
     first = trees.get(Path(main))

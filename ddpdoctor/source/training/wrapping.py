@@ -44,7 +44,7 @@ def read_source(file: str | None) -> Source:
         return Source("")
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
         return Source(file)
     return read_tree(file, tree)
 

@@ -172,7 +172,7 @@ def _parted(test: str) -> tuple[str, str]:
     """Return the terms of a test that are about the rank, and those that are not; all of it as the first if unsure."""
     try:
         tree = ast.parse(test, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return test, ""
     if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
         return test, ""

@@ -40,7 +40,7 @@ def is_called_alone(file: str, line: int) -> bool:
     try:
         text = Path(file).read_text(encoding="utf-8")
         script = Script(file, text, ast.parse(text))
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     return any(call.lineno <= line <= (call.end_lineno or line) for call, _ in calls_of_one_rank(script))
 

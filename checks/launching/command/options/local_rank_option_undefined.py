@@ -71,7 +71,7 @@ def _in_notebook(record: Record, match: re.Match[str]) -> Finding:
     )
 
 
-OWN_PARSER = re.compile(r"^\w*\s*=?\s*(?:\w+\s*=\s*)?(?:argparse\.)?ArgumentParser\((?!.*parents)", re.MULTILINE)
+OWN_PARSER = re.compile(r"^[ \t]*(?:\w+\s*=\s*){0,2}(?:argparse\.)?ArgumentParser\((?!.*parents)", re.MULTILINE)
 ELSEWHERE = re.compile(
     r"--?local|parse_known_args|parents\s*=|\w+\(\s*(?:self\.)?(?:parser|ap|p)\b|(?:add_argument|Parser)\([^()]*\*"
     r"|sys\.argv|REMAINDER",

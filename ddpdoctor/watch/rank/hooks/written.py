@@ -39,7 +39,7 @@ def _node(code: CodeType) -> ast.AST | None:
     """Return the source of a function, if it is the only one that begins at its line."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
     kinds = ast.Lambda if code.co_name == "<lambda>" else ast.FunctionDef
     found = [each for each in ast.walk(tree) if isinstance(each, kinds) and each.lineno == code.co_firstlineno]
