@@ -23,7 +23,7 @@ def adds_up(site: Site) -> bool:
     """Whether what goes through a loader at a line keeps sums: a metric, not predictions."""
     for node in ast.walk(tree_of(site.file).module):
         if isinstance(node, ast.For) and node.iter.lineno == site.line:
-            return _keeps_sums(node, part_around(site))
+            return _keeps_sums(node, part_around(site), _adders(site.file))
         called = isinstance(node, ast.Call) and any(_at(each, site.line) for each in node.args)
         if called and ast.unparse(node.func).rpartition(".")[2] in SUMS:  # type: ignore[attr-defined]
             return True
@@ -43,7 +43,7 @@ def _adds_up_at(site: Site) -> bool:
     inside = [node for node in ast.walk(around) if getattr(node, "lineno", 0)]
     loops = [each for each in inside if isinstance(each, (ast.For, ast.While)) and _spans(each, site.line)]
     if loops:
-        return any(_keeps_sums(each, around) for each in loops)
+        return any(_keeps_sums(each, around, _adders(site.file)) for each in loops)
     calls = [each for each in inside if isinstance(each, ast.Call) and each.lineno >= site.line]
     return any(ast.unparse(each.func).rpartition(".")[2] in SUMS - {"stack", "cat"} for each in calls)
 
@@ -67,11 +67,26 @@ def _at(node: ast.AST, line: int) -> bool:
     return isinstance(node, comprehensions) and any(each.iter.lineno == line for each in node.generators)
 
 
-def _keeps_sums(loop: ast.For | ast.While, around: ast.AST) -> bool:
+def _adders(file: str) -> set[str]:
+    """Return the methods of the file's classes that add to what their object holds: those of its own meters."""
+    methods = [
+        each for kind in tree_of(file).of(ast.ClassDef) for each in kind.body if isinstance(each, ast.FunctionDef)
+    ]
+    return {each.name for each in methods if any(_adds_to_object(node) for node in ast.walk(each))}
+
+
+def _adds_to_object(node: ast.AST) -> bool:
+    match node:
+        case ast.AugAssign(op=ast.Add(), target=ast.Attribute(value=ast.Name(id="self"))):
+            return True
+    return False
+
+
+def _keeps_sums(loop: ast.For | ast.While, around: ast.AST, adders: set[str]) -> bool:
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
     if any(isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) for node in nodes):
         return True
-    if any(_updates_a_meter(node) for node in nodes):
+    if any(_updates_a_meter(node, adders) for node in nodes):
         return True
     grown = {
         ast.unparse(node.func.value)
@@ -86,12 +101,12 @@ def _keeps_sums(loop: ast.For | ast.While, around: ast.AST) -> bool:
     )
 
 
-def _updates_a_meter(node: ast.AST) -> bool:
+def _updates_a_meter(node: ast.AST, adders: set[str]) -> bool:
     """Whether a call gives a meter a number: ``losses.update(loss.item(), len(inputs))``."""
     match node:
         case ast.Call(
-            func=ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript(), attr="update"), args=[given, *_]
-        ):
+            func=ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript(), attr=method), args=[given, *_]
+        ) if method in {"update", *adders}:
             return not isinstance(given, (ast.Dict, ast.DictComp))
     return False
 

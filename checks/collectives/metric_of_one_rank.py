@@ -14,14 +14,14 @@ a DistributedSampler, sums are kept over the loop and printed or returned after 
 its reach reduces or gathers anything.
 
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
-one, after which nothing but barriers was exchanged before the training went on. Not reported where several ranks write
-files meanwhile, which somebody puts together, nor where the script prints the rank with what it has. The same after an
-evaluation whose number of samples alone is added up over the ranks, and divides what was summed, also where the source
-of the function that adds up says so.
+one, after which nothing was exchanged before the training went on, but for barriers and what one rank has broadcast.
+Not reported where several ranks write files meanwhile, which somebody puts together, nor where the script prints the
+rank with what it has. The same after an evaluation whose number of samples alone is added up over the ranks, and
+divides what was summed, also where the source of the function that adds up says so.
 
-Evaluations without a loader, from `model.eval()` on, are compared by the rows that the model is given: reported are the
-same rows in two evaluations, which no other rank has, in a function that keeps sums. In the file of the training: a
-function without gradients that goes through a rank's part by hand, and returns a mean which nothing brings together.
+Evaluations without a loader, from `model.eval()` on, are compared by the rows that the model is given: reported are
+the same rows in two evaluations, which no other rank has, in a function that keeps sums. In the file of the training:
+a function without gradients that goes through a rank's part by hand, and returns a mean which nothing brings together.
 
 ## How to mend it
 
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP754", Severity.WARNING)
 SECOND = 2  # evaluation
+HANDED_OUT = {"broadcast", "broadcast_object_list"}
+"""Operations that give all ranks what one of them has, and bring nothing together."""
 CHANCE = 0.2  # of the rows: what is drawn for several evaluations, an episode say, meets again
 
 
@@ -120,7 +122,9 @@ ADDED = (
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which no rank has told another what it has counted."""
     ranks = evaluation(event, training)
-    if any(each.told.sent for each in ranks.values()) or event.site is None or not (sharded(ranks) or are_cut(ranks)):
+    if event.site is None or not (sharded(ranks) or are_cut(ranks)):
+        return
+    if any(sent[0] not in HANDED_OUT for each in ranks.values() for sent in each.told.sent):
         return
     if training.of(Monitored):
         return  # what decides by the metric is compared itself

@@ -19,6 +19,7 @@ from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import forwarding
 from ddpdoctor.lint.command import found_in_command
 from ddpdoctor.watch.dispatcher import Found
+from ddpdoctor.watch.in_source import found_in_source
 from ddpdoctor.watch.monitor.launcher import end_those_without_ranks
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.reporting import summary
@@ -72,6 +73,8 @@ def watched(
         process.wait()
         with _without_the_watch():
             monitor.end(process.returncode, asked_at=received.first)
+            if process.returncode == 0 and not is_serious(monitor):
+                monitor.tell(found_in_source(monitor.trainings, checks))
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return 1 if ended_by_us else status, monitor, time.monotonic() - started
 

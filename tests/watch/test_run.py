@@ -49,6 +49,23 @@ def loader():
     data = TensorDataset(torch.randn(64, 8))
     return DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
 """
+CONTRAST = """
+from torch.distributed.nn.functional import all_gather
+
+def train():
+    model, optimizer = training()
+    batches = loader()
+    for epoch in range(2):
+        batches.sampler.set_epoch(epoch)
+        for (inputs,) in batches:
+            mine = model(inputs)
+            logits = mine @ torch.cat(all_gather(mine.contiguous())).t()
+            labels = LABELS
+            loss = nn.functional.cross_entropy(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
 TAIL = """
 def worker(rank):
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + os.environ["PORT"], rank=rank, world_size=2)
@@ -191,6 +208,22 @@ class TestRun:
         assert told["verdict"] == "1 warning found."
         assert done.stderr.startswith("ddpdoctor: warning DDP604 set-epoch-not-called")
         assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches") - 1  # the loop over epochs
+
+    @pytest.mark.parametrize("offset", ["0", "dist.get_rank() * len(mine)"])
+    def test_what_no_event_shows_is_told_from_the_source(
+        self, python: str, ddpdoctor: Run, script: Script, offset: str
+    ) -> None:
+        """Labels that count from 0 on each rank: their numbers are right or wrong by what the columns mean."""
+        text = f"{HEAD}{CONTRAST}{TAIL}"
+        labels = "torch.arange(len(mine))"
+        healthy = offset != "0"
+        text = text.replace("LABELS", f"{offset} + {labels}" if healthy else labels)
+        done = ddpdoctor("run", "--", python, script(text))
+
+        assert done.returncode == 0
+        assert ("labels-without-rank-offset" in done.stderr) is not healthy, done.stderr
+        assert ("Nothing wrong was found" in done.stderr) is healthy
+        assert healthy or f"train.py:{guilty(text, 'labels =')}" in done.stderr
 
     def test_a_finding_ends_the_training_where_that_is_asked_for(
         self, python: str, ddpdoctor: Run, script: Script

@@ -15,6 +15,7 @@ SORTS = re.compile(r"stack\(|zip|transpose|permute|sort|order|\bidx|indice|\w_id
 """What can bring them into the order of the data set."""
 METRICS = re.compile(
     r"accuracy|f1|auc|score|precision|recall|matthews|kappa|confusion|mean_squared|mean_absolute|pearson|spearman|compute"
+    r"|r2|squared|mse|mae|rmse|loss|error|dice|iou|jaccard|ndcg|psnr|ssim|corr|evaluate|metric|report|wer|cer|bleu|rouge"
 )
 MAKES = {"array", "asarray", "tensor", "as_tensor", "list", "from_numpy"} | JOINS
 SAME = {"numpy", "cpu", "tolist", "argmax", "flatten", "detach", "to", "long", "int", "float", "reshape", "squeeze"}
@@ -93,6 +94,8 @@ def _compared(around: ast.AST, names: set[str], line: int) -> int:
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[other]):
                 sides = [left, other]
             case ast.Call(func=ast.Attribute(attr="eq", value=left), args=[other]):
+                sides = [left, other]
+            case ast.BinOp(left=left, op=ast.Sub(), right=other):
                 sides = [left, other]
             case ast.Call(func=called, args=[_, _, *_] as sides) if METRICS.search(ast.unparse(called)):
                 pass

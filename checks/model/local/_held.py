@@ -164,6 +164,8 @@ class Attribute:
         match node:
             case ast.AugAssign(target=target):
                 return self._is_it(bare(target))
+            case ast.Assign(targets=[ast.Tuple(elts=takers)], value=ast.Tuple(elts=parts)) if len(takers) == len(parts):
+                return any(self._updates(ast.Assign([each], part)) for each, part in zip(takers, parts, strict=True))
             case ast.Assign(targets=targets, value=value):
                 mine = any(self._is_it(bare(each)) for each in targets)
                 return mine and isinstance(value, (ast.BinOp, ast.Call)) and self._blends(value)

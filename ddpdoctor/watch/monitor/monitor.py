@@ -66,7 +66,7 @@ class Monitor:
         self._sort()
         for each in self._followed.values():
             for event in crashes(each):
-                self._tell(self._dispatcher.see_of(each.training, event))
+                self.tell(self._dispatcher.see_of(each.training, event))
         self._see_killed()
         self.ranks.follow()
         if self.ranks.are_explaining:
@@ -105,14 +105,14 @@ class Monitor:
         if event is None:
             return ""
         self._launcher_waits = True
-        self._tell(self._dispatcher.see_of(self.training, event))
+        self.tell(self._dispatcher.see_of(self.training, event))
         return event.line
 
     def _time(self, training: Training, *, at_end: bool = False) -> None:
         """Take the stopwatch's figures of a training's steps to the checks."""
         profiles = bool(self._settings.profile)
         if event := timed(training, self._pacings(training), at_end=at_end, profiles=profiles):
-            self._tell(self._dispatcher.see_of(training, event))
+            self.tell(self._dispatcher.see_of(training, event))
 
     def _pacings(self, training: Training) -> dict[int, Pacing]:
         own = self._ranks_of(training)
@@ -137,7 +137,7 @@ class Monitor:
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
                     self._line = as_line(event, socket.gethostname())
                 each.told_hang = each.told_hang or any(map(is_fault, found))
-                self._tell(found)
+                self.tell(found)
 
     def _sort(self) -> None:
         """Put each process where its training is."""
@@ -206,7 +206,7 @@ class Monitor:
                 self._explain_alone(each)
         for training in list(self._dispatcher.trainings) or [self.training]:
             self._time(training, at_end=True)
-            self._tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
+            self.tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
 
     def stop_ranks(self, text: str) -> None:
         """Ask all ranks to end at their next batch or step; what has failed before is still told."""
@@ -224,7 +224,7 @@ class Monitor:
     def _see(self, event: Event) -> None:
         event = self._optimizers.numbered(event)
         if not isinstance(event, Failed):
-            self._tell(self._dispatcher.see(event))
+            self.tell(self._dispatcher.see(event))
             return
         training = self._dispatcher.trainings.add(event)
         if (looked := timed_out(event, self._ranks_of(training))) is not None:
@@ -239,7 +239,7 @@ class Monitor:
         """Report what the ranks of a training have failed of; of one that the watch has ended nothing more is said."""
         is_our_end = self.interrupted and (each.was_interrupted() or self.has_ended_the_deaf)
         if each.new and not self._stopped and not is_our_end:
-            self._tell(self._failures.explain(each, self._dispatcher, self.found))
+            self.tell(self._failures.explain(each, self._dispatcher, self.found))
 
     def _explain_silence(self, each: Followed) -> None:
         """Ask what all ranks are gone of that told nothing: one died, and the launcher was quicker than the others."""
@@ -247,7 +247,7 @@ class Monitor:
             return
         progress, ended = each.progress(), each.ended()
         lost = PeerLost(pid=0, time=time.time(), first=None, others=(), gone=gone, ended=ended, progress=progress)
-        self._tell(self._dispatcher.see_of(each.training, lost))
+        self.tell(self._dispatcher.see_of(each.training, lost))
 
     def _explain_alone(self, each: Followed) -> None:
         """Ask what one rank has failed of by itself, where no check knows that and no other rank waited for it."""
@@ -255,9 +255,10 @@ class Monitor:
         if each.known or self._stopped or self.interrupted or len(each.failed) != 1 or not others:
             return
         event = FailedAlone(pid=0, time=time.time(), first=each.failed[0], gone=each.gone(), ended=each.ended())
-        self._tell(self._dispatcher.see_of(each.training, event))
+        self.tell(self._dispatcher.see_of(each.training, event))
 
-    def _tell(self, found: Iterable[Found]) -> None:
+    def tell(self, found: Iterable[Found]) -> None:
+        """Keep findings, and say them."""
         for each in found:
             self.found.append(each)
             self._say(each)

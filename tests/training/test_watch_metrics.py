@@ -1,0 +1,148 @@
+"""Metrics, predictions and statistics of one rank's share in other forms than their broken cases, and healthy ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+from helpers import CHECKS, TESTS
+
+from ddpdoctor.selftest.trainings import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
+
+HEAD = (TESTS / "heads" / "data_head.txt").read_text(encoding="utf-8")
+END = "\ndist.destroy_process_group()\n"
+SHARES = """
+data = Numbers()
+sampler, own = DistributedSampler(data), DistributedSampler(data, shuffle=False)
+loader, checked = DataLoader(data, batch_size=8, sampler=sampler), DataLoader(data, batch_size=8, sampler=own)
+model, optimizer = wrapped()
+
+class Counter:
+    def __init__(self):
+        self.right = 0.0
+
+    def count(self, outputs, labels):
+        self.right += (outputs.round() == labels).sum().item()
+
+def evaluate():
+    model.eval()
+    counter = Counter()
+    with torch.no_grad():
+        for inputs, labels in checked:
+            counter.count(model.module(inputs), labels)
+    return counter.right / len(data)  # guilty
+
+def predict():
+    model.eval()
+    with torch.no_grad():
+        mine = torch.cat([model.module(inputs) for inputs, _ in checked])
+    parts = [torch.empty_like(mine) for _ in range(world)]
+    dist.all_gather(parts, mine)
+    return torch.cat(parts)[: len(data)]  # joined
+
+def r_squared(found, wanted):
+    return 1 - ((found - wanted) ** 2).sum() / ((wanted - wanted.mean()) ** 2).sum()
+
+class Norm:
+    def __init__(self):
+        self.mean, self.var, self.count = torch.zeros(8), torch.ones(8), 0
+
+    def update(self, x):
+        part, total = (x - self.mean).mean(0), self.count + len(x)
+        spread = (self.var * self.count + x.var(0) * len(x)) / total
+        self.mean, self.var, self.count = self.mean + part * len(x) / total, spread, total  # updated
+
+    def __call__(self, x):
+        return (x - self.mean) / (self.var + 1e-8).sqrt()
+
+"""
+EPOCHS = """
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        step(model, optimizer, (inputs, labels))
+"""
+STOPPED = """
+stop = torch.zeros(1)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for batch in loader:
+        step(model, optimizer, batch)
+    share = evaluate()
+    {summed}
+    if rank == 0:
+        print(share)
+        stop[0] = float(share > 2)
+    dist.broadcast(stop, 0)
+    if stop.item():
+        break
+"""
+NORMALISED = """
+norm = Norm()
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        {counted}
+        step(model, optimizer, (norm(inputs), labels))
+"""
+FAULTS = {
+    "a meter of the file's own": ("metric-of-one-rank", "# guilty", EPOCHS + "    print(evaluate())\n"),
+    "a stop that rank 0 decides and broadcasts": ("metric-of-one-rank", "# guilty", STOPPED.format(summed="pass")),
+    "a measure of the script's own": (
+        "predictions-out-of-order",
+        "# joined",
+        EPOCHS + "found = predict()\nprint(r_squared(found, data.inputs.sum(1, keepdim=True)))\n",
+    ),
+    "several statistics in one line": (
+        "statistics-of-one-rank",
+        "# updated",
+        NORMALISED.format(counted="norm.update(inputs)"),
+    ),
+}
+HEALTHY = {
+    "a stop by the sum over the ranks": STOPPED.format(
+        summed="total = torch.tensor([share]); dist.all_reduce(total); share = total.item()"
+    ),
+    "predictions in the order of the data set": EPOCHS
+    + """
+model.eval()
+with torch.no_grad():
+    mine = torch.cat([model.module(inputs) for inputs, _ in checked])
+parts = [torch.empty_like(mine) for _ in range(world)]
+dist.all_gather(parts, mine)
+print(r_squared(torch.stack(parts, 1).flatten(0, 1)[: len(data)], data.inputs.sum(1, keepdim=True)))
+""",
+    "statistics of all ranks": NORMALISED.format(
+        counted="everything = [torch.empty_like(inputs) for _ in range(world)]; dist.all_gather(everything, inputs); "
+        "norm.update(torch.cat(everything))"
+    ),
+}
+
+
+def _run(script: str, folder: Path, jobs: Jobs) -> tuple[list[tuple[str, int | None]], list[str]]:
+    path = folder / "train.py"
+    path.write_text(HEAD + SHARES + dedent(script) + END)
+    found = watched(path, CHECKS, jobs)
+    return [(each.check.slug, each.finding.place.line) for each in found], path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_fault_is_found_at_its_line(fault: tuple[str, str, str], tmp_path: Path, jobs: Jobs) -> None:
+    """One finding says what is wrong, and gives the line."""
+    slug, mark, script = fault
+    found, lines = _run(script, tmp_path, jobs)
+
+    assert found == [(slug, next(at for at, text in enumerate(lines, 1) if mark in text))]
+
+
+@pytest.mark.parametrize("script", HEALTHY.values(), ids=HEALTHY)
+def test_nothing_is_found_where_all_ranks_count(script: str, tmp_path: Path, jobs: Jobs) -> None:
+    """The same trainings, in which what each rank has is brought together."""
+    found, _ = _run(script, tmp_path, jobs)
+
+    assert found == []
