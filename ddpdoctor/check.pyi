@@ -200,10 +200,14 @@ from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
-    ACCELERATORS as ACCELERATORS,
+    ACCELERATOR as ACCELERATOR,
+    CLIP_NORM as CLIP_NORM,
     COLLECTIVES as COLLECTIVES,
+    DATA_PARALLEL as DATA_PARALLEL,
     DDP as DDP,
     FRAMEWORKS as FRAMEWORKS,
+    FSDP as FSDP,
+    FULLY_SHARD as FULLY_SHARD,
     INIT as INIT,
 )
 from ddpdoctor.suggest import closest as closest

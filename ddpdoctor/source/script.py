@@ -18,7 +18,7 @@ from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow
-from ddpdoctor.source.vocabulary import COLLECTIVES, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
+from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.guards import Guard
@@ -177,7 +177,7 @@ class Script(Meaning):
         One that makes it on some condition of the caller's counts where the file itself is about several ranks. A file
         that wraps its models in DataParallel alone is run as one process, which such a helper lets pass.
         """
-        if self._calls.get("torch.nn.parallel.DataParallel") and not self._calls.get(DDP):
+        if self._calls.get(DATA_PARALLEL) and not self._calls.get(DDP):
             return False
         main = [
             each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)

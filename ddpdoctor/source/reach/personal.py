@@ -12,7 +12,7 @@ from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
-from ddpdoctor.source.vocabulary import DDP
+from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP, FSDP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +57,7 @@ SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
 """Methods that return what they are asked of, in another form or elsewhere."""
-WRAPPED = frozenset(
-    (
-        DDP,
-        "torch.nn.DataParallel",
-        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
-        "torch.distributed.fsdp.FullyShardedDataParallel",
-    )
-)
+WRAPPED = frozenset((DDP, DATA_PARALLEL, FSDP, "torch.nn.SyncBatchNorm.convert_sync_batchnorm"))
 """What returns the model that it is given, for several GPUs or ranks."""
 
 
