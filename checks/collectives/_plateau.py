@@ -14,7 +14,7 @@ from ._sums import REDUCED, by_names, sums
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
-PLATEAU = ("torch.optim.lr_scheduler.ReduceLROnPlateau", "torch.optim.ReduceLROnPlateau")
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 LEVELS = 2  # functions that hand the number on
 
 
@@ -39,7 +39,7 @@ def _is_step(script: Script, call: ast.Call) -> bool:
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr="step"), args=[_, *_]):
             made = script.can_hold(owner)
-            return any(isinstance(each, ast.Call) and script.resolve(each.func) in PLATEAU for each in made)
+            return any(isinstance(each, ast.Call) and script.resolve(each.func) == PLATEAU for each in made)
     return False
 
 

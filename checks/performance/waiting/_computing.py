@@ -39,7 +39,7 @@ def computes_longer(event: StepsTimed, training: Training) -> Behind | None:
         return None
     rank = next((each for each in event.ranks if each.rank == worst), None)
     took = tuple(each / 1e9 for each in measured[worst].total[: len(more)])
-    return Behind(rank, excess * total, excess, waited, took, tuple(more)) if rank is not None else None
+    return Behind(rank, excess * total, excess, took, tuple(more)) if rank is not None else None
 
 
 def _waits(training: Training) -> dict[int, float]:

@@ -12,7 +12,7 @@ them wait all the same: with two ranks for the larger of two batches, with eight
 processor, which is the same on a machine that others use as well. ddpdoctor finds it where the rank that computes most
 has a fifth more than the mean of the ranks over all measured steps, 3 ms a step or more, and a tenth more in two fifths
 of them, no rank is the one in more than four fifths of them or has more than four fifths of what is too much (that is
-[DDP904](one_rank_is_slow.md)), and no more than half of it all is beside the model: a slow transform is the loader's.
+one-rank-is-slow), and no more than half of it all is beside the model: a slow transform is the loader's.
 
 ## How to mend it
 

@@ -10,7 +10,7 @@ first batch. Where epochs are short, that is a large part of the training.
 
 `ddpdoctor run --profile 50 -- COMMAND` shows "first batch": from the start of the loader to its first batch. ddpdoctor
 finds it where that is more than a fifth of the time on all ranks, over three epochs or more, and a tenth of a second in
-each; and not where each step begins a pass ([DDP907](needless_work_in_step.md)). On a loaded machine a fifth of what
+each; and not where each step begins a pass (needless-work-in-step). On a loaded machine a fifth of what
 the thread computes has to go to the start and the end of workers.
 
 ## How to mend it

@@ -25,7 +25,7 @@ DECORATORS = re.compile(
 )
 """Their decorators of functions that one rank alone runs."""
 ALONE_OR_0 = {"-1", "0"}
-"""The ranks of a test that lets a process without a launcher through as well."""
+"""The ranks of a test that lets a process without a launcher, whose rank is -1, through as well."""
 ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
 ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
 
@@ -66,14 +66,10 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
                     return ONE_RANK
                 case (ast.NotEq(), _) | (ast.Gt(), 0) | (ast.GtE(), 1):
                     return OTHER_RANKS
-        case ast.Compare(
-            left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.Tuple() | ast.List() as few]
-        ):
-            if (
-                fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
-                and {ast.unparse(each) for each in few.elts} == ALONE_OR_0
-            ):
-                return ONE_RANK if isinstance(operator, ast.In) else OTHER_RANKS
+        case ast.Compare(left=left, ops=[ast.NotIn()], comparators=[ast.Tuple() | ast.List() as few]):
+            numbers = {ast.unparse(each) for each in few.elts}
+            if numbers == ALONE_OR_0 and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return OTHER_RANKS
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
@@ -195,8 +191,8 @@ def _is_first(tree: Tree, test: ast.expr) -> bool:
         case ast.Attribute(attr=name):
             return name in FIRST and not values(tree, test) and function_named(tree, test) is None
         case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=given) | ast.List(elts=given)]):
-            numbers = {ast.unparse(each) for each in given}  # -1 stands for a training of one process
-            return {"0"} <= numbers <= {"0", "-1"} and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
+            numbers = {ast.unparse(each) for each in given}
+            return {"0"} <= numbers <= ALONE_OR_0 and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
     return False
 
 

@@ -133,7 +133,7 @@ class Failures:
         )
 
     def at_end(self) -> None:
-        """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""
+        """Record and explain the exception that ended the interpreter, if an excepthook has kept it."""
         exc = getattr(sys, "last_value", None)
         if not is_error(exc) or TOLD in vars(exc) or hasattr(sys, "ps1"):
             return
