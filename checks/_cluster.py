@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ddpdoctor.check import Host, Log, Record, host_from
+from ddpdoctor.check import HOST_LINE, Host, Log, Record, host_from
 
-HOST_LINE = r"ddpdoctor-host: (\{.*\})"
 Value = TypeVar("Value")
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import ErrorSeen, Failed, Left, calls_at
+from ddpdoctor.check import LOST, ErrorSeen, Failed, Left, calls_at
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Progress, Site, Training
 
 
-LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
-"""Said where another rank is gone."""
 AT_END = frozenset("barrier monitored_barrier destroy_process_group wait_for_everyone end_training cleanup".split())
 
 

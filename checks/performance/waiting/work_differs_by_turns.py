@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Profiled,
     Severity,
@@ -55,7 +56,14 @@ MUCH, EACH, MANY_STEPS = 0.2, 0.1, 0.4  # of what the busiest rank computes: of 
 ALWAYS = 0.8  # of the steps: one rank that is the busiest in so many is slow by itself
 LEAST = 0.003  # seconds of a step
 HALF = 0.5  # of what the ranks compute
-OF_THE_MODEL = {"forward", "backward", "module called", "recomputed", "buffers broadcast", "graph searched"}
+OF_THE_MODEL = {
+    LineKind.FORWARD,
+    LineKind.MODULE_CALLED,
+    LineKind.RECOMPUTED,
+    LineKind.BACKWARD,
+    LineKind.GRAPH_SEARCHED,
+    LineKind.BUFFERS_BROADCAST,
+}
 SHOWN = 4  # ranks
 
 

@@ -27,7 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Severity, StepsTimed, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    LineKind,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    watch,
+)
 
 from .._lines import computed
 from .._steps import LARGE
@@ -49,7 +61,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         if begun < FEWEST or begun > MOST * each.steps or any(one.workers == 0 or one.persistent for one in passes):
             return
         waited = sum(span.first for span in each.spans) / 1e9
-        by_itself = min(waited / each.seconds, computed(training, each.rank, "loader begun"))
+        by_itself = min(waited / each.seconds, computed(training, each.rank, LineKind.LOADER_BEGUN))
         if max(waited / each.seconds - each.starved, by_itself) < LARGE or waited / begun < EACH:
             return
         found.append((each, waited, begun, passes[-1]))

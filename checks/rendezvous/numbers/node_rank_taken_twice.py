@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    HOST_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -45,7 +46,7 @@ from ddpdoctor.check import (
     tasks_of,
 )
 
-from ..._cluster import HOST_LINE, comparable, hosts_in
+from ..._cluster import comparable, hosts_in
 from ...launching._launchers import nodes
 
 if TYPE_CHECKING:

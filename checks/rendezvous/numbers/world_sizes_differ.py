@@ -24,9 +24,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import (
+    HOST_LINE,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Host,
+    Log,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
-from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+from ..._cluster import comparable, groups, hosts_in
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster

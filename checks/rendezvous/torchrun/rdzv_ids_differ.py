@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import HOST_LINE, Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
 
-from ..._cluster import HOST_LINE, comparable, hosts_in
+from ..._cluster import comparable, hosts_in
 from ._differ import difference
 
 if TYPE_CHECKING:

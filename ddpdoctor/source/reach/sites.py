@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Function, Tree
 
-SPAWN = {"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"}
-PROCESSES = {"torch.multiprocessing.Process", "multiprocessing.Process"}
+SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+PROCESSES = ("torch.multiprocessing.Process", "multiprocessing.Process")
+STARTS = frozenset((*SPAWN, *PROCESSES))
+"""What starts processes that run a function of the file."""
 HARMLESS = {
     "torch.distributed.elastic.multiprocessing.errors.record",
     "torch.no_grad",
@@ -236,7 +238,7 @@ def passed(tree: Tree, parameter: Binding) -> list[ast.expr] | None:
         return None
     found = []
     for site in sites:
-        spawned = resolve(tree, site.func) in SPAWN | PROCESSES
+        spawned = resolve(tree, site.func) in STARTS
         given = argument(site, function, parameter.node.arg, spawned=spawned)
         if given is None:
             return None

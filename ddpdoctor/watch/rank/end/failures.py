@@ -19,6 +19,7 @@ from ddpdoctor.watch import event_log, exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
+from ddpdoctor.watch.events.process import LOST
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import (
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 NUMBERED = re.compile(r"[Pp]arameter (?:at index|indices)|params\[\d+\]")
 INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
-LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
-"""Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 AT_END = ("barrier", "monitored_barrier", "destroy_process_group")
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
