@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Site, tree_of
+from ddpdoctor.check import Site, last_name, tree_of
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
 CURVED = re.compile(
@@ -25,7 +25,7 @@ def adds_up(site: Site) -> bool:
         if isinstance(node, ast.For) and node.iter.lineno == site.line:
             return _keeps_sums(node, part_around(site))
         called = isinstance(node, ast.Call) and any(_at(each, site.line) for each in node.args)
-        if called and ast.unparse(node.func).rpartition(".")[2] in SUMS:  # type: ignore[attr-defined]
+        if called and last_name(node.func) in SUMS:  # type: ignore[attr-defined]
             return True
     return False
 
@@ -45,7 +45,7 @@ def _adds_up_at(site: Site) -> bool:
     if loops:
         return any(_keeps_sums(each, around) for each in loops)
     calls = [each for each in inside if isinstance(each, ast.Call) and each.lineno >= site.line]
-    return any(ast.unparse(each.func).rpartition(".")[2] in SUMS - {"stack", "cat"} for each in calls)
+    return any(last_name(each.func) in SUMS - {"stack", "cat"} for each in calls)
 
 
 def _spans(node: ast.stmt, line: int) -> bool:
@@ -80,7 +80,7 @@ def _keeps_sums(loop: ast.For | ast.While, around: ast.AST) -> bool:
     }
     calls = [node for node in ast.walk(around) if isinstance(node, ast.Call)]
     return any(
-        ast.unparse(call.func).rpartition(".")[2] in SUMS - {"stack", "cat"}
+        last_name(call.func) in SUMS - {"stack", "cat"}
         and grown & {ast.unparse(each) for each in ast.walk(call) if isinstance(each, (ast.Name, ast.Attribute))}
         for call in calls
     )

@@ -12,7 +12,7 @@ from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
-from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, who
+from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
@@ -195,8 +195,8 @@ class Script(Meaning):
 
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        words = personal.OF_PLACES
-        return personal.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
+        words = rankish.OF_PLACES
+        return rankish.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""

@@ -42,7 +42,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._cluster import comparable, groups, hosts_in
+from ..._cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -60,8 +60,7 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
+    if hosts := hosts_to_compare(record, log):
         yield from _differ(hosts, "port", "MASTER_PORT")
         if all(host.master_at for host in hosts):
             yield from _lead_elsewhere(hosts)

@@ -39,7 +39,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._cluster import comparable, groups, hosts_in
+from ..._cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -94,9 +94,7 @@ def _shifted(host: Host, hosts: tuple[Host, ...], expected: int) -> Finding:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
-        yield from _differ(hosts)
+    yield from _differ(hosts_to_compare(record, log))
 
 
 def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:
