@@ -188,7 +188,7 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
 
 
 def _made_of(script: Script, call: ast.Call, names: set[str]) -> set[str]:
-    """Return what the function of a call gives names that is made of others: ``state = checkpoint["model"]``."""
+    """Return the names that are assigned from one of these in a call's function: ``state = checkpoint["model"]``."""
     own = [each for each in script.nodes(ast.Assign) if script.function(each) is script.function(call)]
     made = [each.targets for each in own if names & _read(each.value)]
     return {target.id for targets in made for target in targets if isinstance(target, ast.Name)}

@@ -127,7 +127,7 @@ class Lines:
 
 @contextmanager
 def _waits_of(thread: int) -> Iterator[int]:
-    """Open what the kernel counts of a thread; give -1 where it does not."""
+    """Open what the kernel counts of a thread; return -1 where it does not."""
     try:
         file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:
