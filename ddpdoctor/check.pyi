@@ -189,7 +189,12 @@ from ddpdoctor.source.reach.ranks import (
 from ddpdoctor.source.reach.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script
-from ddpdoctor.source.text.bindings import dotted as dotted, last_name as last_name
+from ddpdoctor.source.text.bindings import (
+    dotted as dotted,
+    last_name as last_name,
+    spans as spans,
+    variables_in as variables_in,
+)
 from ddpdoctor.source.text.lines import (
     attribute_set_at as attribute_set_at,
     called_at as called_at,
