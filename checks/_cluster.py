@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ddpdoctor.check import Host, Log, Record, host_from
+from ddpdoctor.check import HOST_LINE, Host, Log, Record, host_from
 
-HOST_LINE = r"ddpdoctor-host: (\{.*\})"
 Value = TypeVar("Value")
 
 
@@ -34,13 +33,14 @@ def hosts_in(record: Record, log: Log) -> tuple[Host, ...]:
     return tuple(hosts.values())
 
 
+def hosts_to_compare(record: Record, log: Log) -> tuple[Host, ...]:
+    """Return the hosts whose lines the logs hold, if there are two at least."""
+    hosts = hosts_in(record, log)
+    return hosts if len(hosts) > 1 else ()
+
+
 def _host(match: re.Match[str]) -> Host | None:
     try:
         return host_from(json.loads(match[1])["host"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def comparable(hosts: tuple[Host, ...]) -> bool:
-    """Whether there are two at least."""
-    return len(hosts) > 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import read_launch
+from ddpdoctor.check import DEFAULT_PORT, read_launch
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Network
 
-DEFAULT_PORT = 29500  # torchrun's
 NOWHERE = {"0.0.0.0", "::"}  # noqa: S104 - addresses of no host
 
 

@@ -20,6 +20,7 @@ from ddpdoctor.check import (
     Place,
     StepFingerprinted,
     Training,
+    last_name,
 )
 
 from ._sheets import EQUAL, NEVER, PARALLEL, Line, Print, Sheet, are_equal
@@ -202,7 +203,7 @@ def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Pl
         found += [
             Place(file=file, line=each.lineno)
             for each in calls
-            if ast.unparse(each.func).rpartition(".")[2] in names
+            if last_name(each.func) in names
             and about in "\n".join(lines[max(each.lineno - 1 - NEAR, 0) : each.lineno + NEAR])
         ]
     return found

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Site, tree_of
+from ddpdoctor.check import Site, last_name, spans, tree_of
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
 CURVED = re.compile(
@@ -25,7 +25,7 @@ def adds_up(site: Site) -> bool:
         if isinstance(node, ast.For) and node.iter.lineno == site.line:
             return _keeps_sums(node, part_around(site), _adders(site.file))
         called = isinstance(node, ast.Call) and any(_at(each, site.line) for each in node.args)
-        if called and ast.unparse(node.func).rpartition(".")[2] in SUMS:  # type: ignore[attr-defined]
+        if called and last_name(node.func) in SUMS:  # type: ignore[attr-defined]
             return True
     return False
 
@@ -41,15 +41,11 @@ def adds_up_by_hand(callers: tuple[tuple[str, int, str], ...]) -> bool:
 def _adds_up_at(site: Site) -> bool:
     around = part_around(site)
     inside = [node for node in ast.walk(around) if getattr(node, "lineno", 0)]
-    loops = [each for each in inside if isinstance(each, (ast.For, ast.While)) and _spans(each, site.line)]
+    loops = [each for each in inside if isinstance(each, (ast.For, ast.While)) and spans(each, site.line)]
     if loops:
         return any(_keeps_sums(each, around, _adders(site.file)) for each in loops)
     calls = [each for each in inside if isinstance(each, ast.Call) and each.lineno >= site.line]
-    return any(ast.unparse(each.func).rpartition(".")[2] in SUMS - {"stack", "cat"} for each in calls)
-
-
-def _spans(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)
+    return any(last_name(each.func) in SUMS - {"stack", "cat"} for each in calls)
 
 
 def cuts_by_rank(callers: tuple[tuple[str, int, str], ...]) -> bool:
@@ -95,7 +91,7 @@ def _keeps_sums(loop: ast.For | ast.While, around: ast.AST, adders: set[str]) ->
     }
     calls = [node for node in ast.walk(around) if isinstance(node, ast.Call)]
     return any(
-        ast.unparse(call.func).rpartition(".")[2] in SUMS - {"stack", "cat"}
+        last_name(call.func) in SUMS - {"stack", "cat"}
         and grown & {ast.unparse(each) for each in ast.walk(call) if isinstance(each, (ast.Name, ast.Attribute))}
         for call in calls
     )
@@ -129,7 +125,7 @@ def after_loop(site: Site) -> Site:
 
 def after_loop_around(site: Site) -> Site:
     """Return what ``after_loop`` does for the innermost loop that a line stands in; the line itself outside of one."""
-    loops = [each for each in ast.walk(part_around(site)) if isinstance(each, ast.For) and _spans(each, site.line)]
+    loops = [each for each in ast.walk(part_around(site)) if isinstance(each, ast.For) and spans(each, site.line)]
     inner = max(loops, key=lambda each: each.lineno, default=None)
     found = after_loop(site._replace(line=inner.iter.lineno)) if inner is not None else site
     return found if inner is not None and found.line != inner.iter.lineno else site

@@ -136,9 +136,7 @@ def _mean_of(told: ast.Return, counted: set[str], function: ast.AST) -> int:
         if isinstance(part, ast.Name)
     }
     divides = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div) for each in ast.walk(value))
-    means = any(
-        isinstance(each, ast.Call) and last_name(each.func) in MEANS - {"len", "sum"} for each in ast.walk(value)
-    )
+    means = any(isinstance(each, ast.Call) and last_name(each.func) in MEANS for each in ast.walk(value))
     return line if names & counted and (divides or means) else 0
 
 

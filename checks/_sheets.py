@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ddpdoctor.check import Exchange, ParametersHeld, StepFingerprinted
+from ddpdoctor.check import ANOTHERS, Exchange, ParametersHeld, StepFingerprinted
 
 Print = tuple[float, ...]
 EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on like hardware
 LIKE = 2e-2  # of a mean that is rounded to 16 bits
 APART = 0.05  # gradients of different samples differ by much more
 PARALLEL = 0.95  # cosine
-ANOTHERS = "another's gradient"  # Exchange.what
 NEVER = -1  # ParametersHeld.managed of a parameter that no wrapped model has
 EXCLUSIVE = {"send", "recv", "all_to_all", "all_to_all_single"}
 """Operations of parallelism within a model, and of gossip: gradients that differ are no fault there."""
@@ -139,6 +138,15 @@ def are_equal(prints: Sequence[Print | None], tolerance: float) -> bool:
         return False
     scale = max(each[-1] for each in known)
     return all(max(values) - min(values) <= tolerance * scale for values in zip(*known, strict=True))
+
+
+def differ(prints: Sequence[Print | None], tolerance: float = EQUAL) -> bool:
+    """Whether fingerprints that are all there are not equal, measured by the largest norm; NaN is passed over."""
+    known = [each for each in prints if each is not None]
+    if not known or len(known) < len(prints):
+        return False
+    scale = max(each[-1] for each in known)
+    return any(max(values) - min(values) > tolerance * scale for values in zip(*known, strict=False))
 
 
 def _ratio(seen: Print | None, of: Print | None) -> float | None:

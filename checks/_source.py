@@ -8,7 +8,7 @@ from collections.abc import Iterator, Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATORS, by_parameter, dotted, given, is_open, keyword
+from ddpdoctor.check import ACCELERATOR, by_parameter, dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Edit, Script
@@ -80,7 +80,7 @@ def prepared(script: Script, *names: str) -> Iterator[ast.Call]:
     """Yield the calls of these methods of an Accelerator."""
     for call in script.nodes(ast.Call) if "accelerate" in script.imported else ():
         match call.func:
-            case ast.Attribute(attr=name, value=owner) if name in names and script.made_by(owner, *ACCELERATORS):
+            case ast.Attribute(attr=name, value=owner) if name in names and script.made_by(owner, ACCELERATOR):
                 yield call
 
 

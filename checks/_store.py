@@ -6,6 +6,8 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import is_loopback
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Joining
 
@@ -63,9 +65,9 @@ def is_placeholder(host: str) -> bool:
     return bool(PLACEHOLDER.search(host))
 
 
-def is_loopback(host: str) -> bool:
+def is_this_host(host: str) -> bool:
     """Whether it is this host itself."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+    return host == "localhost" or is_loopback(host)
 
 
 def is_name(host: str) -> bool:

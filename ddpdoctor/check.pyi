@@ -17,6 +17,7 @@ from ddpdoctor.checkpoint.compare import (
 from ddpdoctor.checkpoint.keys import (
     AVERAGED_COUNTER as AVERAGED_COUNTER,
     FEW_PARTS as FEW_PARTS,
+    FSDP_NAMES as FSDP_NAMES,
     WRAPPER_NAMES as WRAPPER_NAMES,
     Strip as Strip,
     assumed_strip as assumed_strip,
@@ -36,7 +37,12 @@ from ddpdoctor.cluster.cluster import (
     Joint as Joint,
 )
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
-from ddpdoctor.cluster.launch import read_launch as read_launch, several_hosts as several_hosts
+from ddpdoctor.cluster.launch import (
+    DEFAULT_PORT as DEFAULT_PORT,
+    read_launch as read_launch,
+    several_hosts as several_hosts,
+)
+from ddpdoctor.cluster.lines import HOST_LINE as HOST_LINE, RANKS as RANKS, RANKS_LINE as RANKS_LINE
 from ddpdoctor.cluster.matrix import Link as Link
 from ddpdoctor.cluster.plan import targets as targets
 from ddpdoctor.cluster.suspects import Fault as Fault, Suspect as Suspect, suspects as suspects
@@ -119,7 +125,7 @@ from ddpdoctor.host.limits import human_size as human_size
 from ddpdoctor.host.network import Network as Network, is_loopback as is_loopback, try_connect as try_connect
 from ddpdoctor.host.process.connections import Peer as Peer
 from ddpdoctor.host.stack import in_backward as in_backward
-from ddpdoctor.host.variables import misspelt as misspelt
+from ddpdoctor.host.variables import TO_JOIN as TO_JOIN, misspelt as misspelt
 from ddpdoctor.jobs.outcome import (
     Died as Died,
     Outcome as Outcome,
@@ -141,7 +147,7 @@ from ddpdoctor.source.arguments import (
 from ddpdoctor.source.held import asked_lock as asked_lock, held_locks as held_locks
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
 from ddpdoctor.source.launching.launcher_options import launcher_options as launcher_options
-from ddpdoctor.source.launching.launchers import Launch as Launch
+from ddpdoctor.source.launching.launchers import PYTHONS as PYTHONS, Launch as Launch
 from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
@@ -180,9 +186,15 @@ from ddpdoctor.source.reach.ranks import (
     rank_block as rank_block,
     rank_condition as rank_condition,
 )
+from ddpdoctor.source.reach.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script
-from ddpdoctor.source.text.bindings import dotted as dotted, last_name as last_name
+from ddpdoctor.source.text.bindings import (
+    dotted as dotted,
+    last_name as last_name,
+    spans as spans,
+    variables_in as variables_in,
+)
 from ddpdoctor.source.text.lines import (
     attribute_set_at as attribute_set_at,
     called_at as called_at,
@@ -200,10 +212,14 @@ from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
-    ACCELERATORS as ACCELERATORS,
+    ACCELERATOR as ACCELERATOR,
+    CLIP_NORM as CLIP_NORM,
     COLLECTIVES as COLLECTIVES,
+    DATA_PARALLEL as DATA_PARALLEL,
     DDP as DDP,
     FRAMEWORKS as FRAMEWORKS,
+    FSDP as FSDP,
+    FULLY_SHARD as FULLY_SHARD,
     INIT as INIT,
 )
 from ddpdoctor.suggest import closest as closest
@@ -334,5 +350,10 @@ from ddpdoctor.watch.events import (
     place as place,
 )
 from ddpdoctor.watch.events.blocks import Block as Block
+from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SHARD as SHARD
+from ddpdoctor.watch.events.hang import JOINING as JOINING
 from ddpdoctor.watch.events.of_hosts import stalled_from as stalled_from
+from ddpdoctor.watch.events.of_steps import ANOTHERS as ANOTHERS, BEST as BEST
+from ddpdoctor.watch.events.process import LOST as LOST
+from ddpdoctor.watch.events.steps import STARVED as STARVED, LineKind as LineKind
 from ddpdoctor.watch.training import Training as Training

@@ -60,7 +60,7 @@ def _problems(module: ModuleType, declared: list[Ailment], facets: tuple[Facet, 
         return
     code = declared[0].code
     if not CODE.fullmatch(code):
-        yield f"has the code {code!r}, which is not letters and three digits"
+        yield f"has the code {code!r}, which is not three capital letters or more and three or four digits"
     area = next((each for each in AREAS if module.__name__.startswith(f"{BUILT_IN}.{each.name}.")), None)
     if area is not None and not area.holds(code):
         yield f"has the code {code}; those of {area.name} are DDP{area.first} to DDP{area.last}"

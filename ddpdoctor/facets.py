@@ -73,7 +73,7 @@ class BadTarget(NotRun):
 
 @dataclass(frozen=True, slots=True)
 class Ailment:
-    """The code of a check (``DDP`` and three digits; never reused) and the usual severity of its findings."""
+    """The code of a check (``DDP`` and three or four digits; never reused) and the usual severity of its findings."""
 
     code: str
     severity: Severity

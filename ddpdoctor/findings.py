@@ -25,6 +25,10 @@ class Severity(enum.IntEnum):
         return self.name.lower()
 
 
+LEVELS = {str(severity): severity for severity in Severity}
+"""By the words that users type and read."""
+
+
 class Status(enum.Enum):
     """How the examination for one check ended."""
 

@@ -1,6 +1,11 @@
-"""Small trainings with the frameworks that people train with, as they write them: each of them healthy."""
+"""Small trainings with the frameworks that people train with, each of them healthy; and what reports of them say."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
 
 HIDDEN = 256  # the random states that Accelerate broadcasts are small next to such a model
 
@@ -181,3 +186,10 @@ def main():
 if __name__ == "__main__":
     main()
 """
+
+
+def results_in(report: Path, done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Return what is found in a training, as its report has it; where that is nothing, the training has worked."""
+    results = json.loads(report.read_text())["results"]
+    assert results or done.returncode == 0, done.stderr
+    return list(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ddpdoctor.registry import load_checks
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named
     from ddpdoctor.logs.examination import Examination
+    from ddpdoctor.watch.dispatcher import Found
 
 Command = tuple[str, ...]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,3 +55,20 @@ def wait(rank: int, seq: int, op: str = "ALLREDUCE", given: int = 1024, made: in
         f"operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={given}, NumelOut={made}, Timeout(ms)=600000) "
         "ran for 600031 milliseconds before timing out.\n"
     )
+
+
+def assert_only(found: Sequence[Found], slug: str, words: str, path: Path) -> None:
+    """Assert that one finding alone says what is wrong, at the line of a training that is marked as guilty."""
+    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
+
+    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
+    ((_, finding),) = found
+    assert words in finding.message
+    assert (finding.place.file, finding.place.line) == (str(path), guilty)
+    assert all(evidence.seen for evidence in finding.evidence)
+
+
+def assert_nothing(found: Sequence[Found], path: Path) -> None:
+    """Assert that no check finds anything in a training, and that both ranks have left a file at its end."""
+    assert [(each.check.slug, each.finding.message) for each in found] == []
+    assert sorted(each.suffix for each in path.parent.glob(f"{path.name}*")) == [".0", ".1", ".py"]

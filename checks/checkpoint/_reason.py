@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     AVERAGED_COUNTER,
+    FSDP_NAMES,
     Claim,
     Log,
     Marker,
@@ -103,7 +104,7 @@ def reason(refused: Refusal) -> tuple[Reason | None, Strip, Strip]:
 
 
 def _wrapper(segments: set[str], ordered: tuple[str, ...]) -> Reason:
-    if segments & {"_fsdp_wrapped_module", "_fpw_module"}:
+    if segments.intersection(FSDP_NAMES):
         return Reason.SHARDED
     return Reason.COMPILED if "_orig_mod" in segments else Reason(ordered[0])
 

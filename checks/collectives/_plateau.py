@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Evidence
+from ddpdoctor.check import Evidence, variables_in
 
 from .._source import SAMPLER, is_own
 from ._sums import REDUCED, by_names, sums
@@ -14,7 +14,7 @@ from ._sums import REDUCED, by_names, sums
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
-PLATEAU = ("torch.optim.lr_scheduler.ReduceLROnPlateau", "torch.optim.ReduceLROnPlateau")
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 LEVELS = 2  # functions that hand the number on
 
 
@@ -30,7 +30,7 @@ def own_steps(script: Script, project: Around) -> Iterator[tuple[ast.Call, ast.F
                 continue
             names = {held} if held else _learned(script, loop)
             inside = any(each is loop for each in script.tree.above(step))
-            if (inside and _reads(step.args[0], names)) or (held and _comes_to(script, loop, names, step)):
+            if (inside and variables_in(step.args[0]) & names) or (held and _comes_to(script, loop, names, step)):
                 told.add(step)
                 yield step, loop, sampler
 
@@ -39,7 +39,7 @@ def _is_step(script: Script, call: ast.Call) -> bool:
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr="step"), args=[_, *_]):
             made = script.can_hold(owner)
-            return any(isinstance(each, ast.Call) and script.resolve(each.func) in PLATEAU for each in made)
+            return any(isinstance(each, ast.Call) and script.resolve(each.func) == PLATEAU for each in made)
     return False
 
 
@@ -80,7 +80,7 @@ def _comes_to(script: Script, loop: ast.AST, names: set[str], step: ast.Call, le
             handed = [*_handed_on(script, each, names)]
             if any(_comes_to(script, site, taken, step, levels - 1) for site, taken in handed):
                 return True
-    return is_here and step.lineno > end and _reads(step.args[0], names)
+    return is_here and step.lineno > end and bool(variables_in(step.args[0]) & names)
 
 
 def _handed_on(script: Script, statement: ast.Return, names: set[str]) -> Iterator[tuple[ast.Assign, set[str]]]:
@@ -96,7 +96,7 @@ def _handed_on(script: Script, statement: ast.Return, names: set[str]) -> Iterat
                 continue
         if len(takers) == len(parts):
             pairs = zip(takers, parts, strict=True)
-            taken = {each.id for each, part in pairs if isinstance(each, ast.Name) and _reads(part, names)}
+            taken = {each.id for each, part in pairs if isinstance(each, ast.Name) and variables_in(part) & names}
             if taken:
                 yield taking, taken
 
@@ -104,8 +104,4 @@ def _handed_on(script: Script, statement: ast.Return, names: set[str]) -> Iterat
 def _after(names: set[str], statement: ast.Assign) -> set[str]:
     """Return which names hold the sum, or what is made of it, behind an assignment."""
     stored = {each.id for target in statement.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    return names | stored if _reads(statement.value, names) else names - stored
-
-
-def _reads(node: ast.expr, names: set[str]) -> bool:
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
+    return names | stored if variables_in(statement.value) & names else names - stored

@@ -72,7 +72,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 
 @watch(WeightsFingerprinted)
 def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
-    """Do the same where no optimizer steps."""
+    """Look into the files of one in which no optimizer steps."""
     yield from _in_files(event, training)
 
 

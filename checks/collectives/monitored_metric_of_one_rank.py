@@ -49,6 +49,7 @@ from ddpdoctor.check import (
     Severity,
     Training,
     keyword,
+    last_name,
     lint,
     log_pattern,
     logged_at,
@@ -189,7 +190,7 @@ def not_averaged(script: Script, project: Around) -> Iterator[Finding]:
     monitored = {name: call for tree in trees for name, call in callbacks(tree).items()}
     for call, name in logged:
         if name in monitored:
-            decides = ast.unparse(monitored[name].func).rpartition(".")[2]
+            decides = last_name(monitored[name].func)
             yield Finding(
                 f"{name} is each rank's own, from its share of the data, and {decides} decides by it",
                 (script.seen(call, "sync_dist=True"),),

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATOR,
     Ailment,
     Evidence,
     Finding,
@@ -63,7 +64,7 @@ RETURNING = (
     "accelerate.utils.reduce",
 )
 OBJECTS = {
-    "accelerate.Accelerator": {"gather", "gather_for_metrics", "reduce", "pad_across_processes"},
+    ACCELERATOR: {"gather", "gather_for_metrics", "reduce", "pad_across_processes"},
     "lightning.Fabric": {"all_reduce", "all_gather"},
     "lightning.fabric.Fabric": {"all_reduce", "all_gather"},
     "lightning_fabric.Fabric": {"all_reduce", "all_gather"},

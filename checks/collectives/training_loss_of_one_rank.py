@@ -32,7 +32,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, last_name, lint
 
 from .._source import SAMPLER, is_own
 from ._sums import REDUCED, TELLS, WITH_RANK, can_be_reduced
@@ -110,7 +110,7 @@ def _in_order(script: Script, around: ast.AST, names: set[str], since: int) -> a
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=method)) if method in KEPT:
                 if names & read:
                     names = names | {held}
-            case ast.Call() if names & read and ast.unparse(node.func).rpartition(".")[2] in TOLD:
+            case ast.Call() if names & read and last_name(node.func) in TOLD:
                 if script.one_rank_guard(node) is not None and not WITH_RANK.search(script.code(node)):
                     return node
     return None

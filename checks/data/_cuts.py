@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ddpdoctor.check import DataSeen, EpochStarted, Site, Training, last_name, tree_of
+from ddpdoctor.check import DataSeen, EpochStarted, Site, Training, last_name, spans, tree_of
 
 from ._lines import SEEDS, given_out
 
@@ -30,10 +30,10 @@ def taken_at(site: Site, training: Training, pid: int) -> Site:
 def _cut(site: Site) -> Site | None:
     """Return the nearest assignment that speaks of ranks, else of a draw, else the farthest part, or other name."""
     tree = tree_of(site.file).module
-    functions = [each for each in ast.walk(tree) if isinstance(each, Function) and _holds(each, site.line)]
+    functions = [each for each in ast.walk(tree) if isinstance(each, Function) and spans(each, site.line)]
     around: ast.AST = max(functions, key=lambda each: each.lineno, default=tree)
     calls = [each for each in ast.walk(around) if isinstance(each, ast.Call) and each.lineno <= site.line
-             and _holds(each, site.line)]  # fmt: skip
+             and spans(each, site.line)]  # fmt: skip
     names = {name for each in calls for given in each.args for name in _names(given)}
     found: list[tuple[int, ast.expr]] = []
     for _ in range(FOLLOWED):
@@ -47,10 +47,6 @@ def _cut(site: Site) -> Site | None:
     parts = [at for at, value in found if isinstance(value, (ast.Subscript, ast.Name))]
     line = line or (min(parts) if parts else None)
     return None if line is None else site._replace(line=line)
-
-
-def _holds(node: ast.expr | ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)
 
 
 def _given(around: ast.AST, names: set[str], line: int) -> list[tuple[int, ast.expr]]:

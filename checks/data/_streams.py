@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
-from ddpdoctor.check import Site, StreamSeen, Training, last_name, tree_of
+from ddpdoctor.check import Site, StreamSeen, Training, last_name, tree_of, variables_in
 
 from .._evaluations import shares_gradients
 from ._lines import SEEDS
@@ -149,20 +149,16 @@ def changes_samples(site: Site, name: str) -> bool:
     around = [each for each in within if isinstance(each, ast.comprehension) or _draws_in(each, name)]
     numbers = {each.id for loop in around for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     seeds = _seeds(site, name)
-    if any(_reads(call, numbers) for call in seeds):
+    if any(variables_in(call) & numbers for call in seeds):
         return False
     if any(not COUNTS.issuperset(_called(loop.iter)) for loop in around):
         return True
     others = (each for each in within if isinstance(each, (ast.Subscript, ast.Call)) and each not in seeds)
-    return any(_reads(part, numbers) for other in others for part in _given(other))
+    return any(variables_in(part) & numbers for other in others for part in _given(other))
 
 
 def _draws_in(node: ast.AST, name: str) -> TypeGuard[ast.For]:
     return isinstance(node, ast.For) and any(_says(call, name) for call in _calls(node))
-
-
-def _reads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
 
 
 def _seeds(site: Site, name: str) -> list[ast.Call]:

@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
+from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, is_open, keyword, last_name, lint
 
 from .._source import STARTED_BY_LAUNCHERS, is_own
 
@@ -207,7 +207,7 @@ def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bo
     name = script.code(call.func).rpartition(".")[2]
     for tree in (script.tree, *(each for _, each in project.trees(r"\bspawn\b|\bProcess\b"))):
         for other in tree.of(ast.Call):
-            if other is call or ast.unparse(other.func).rpartition(".")[2] != name:
+            if other is call or last_name(other.func) != name:
                 continue
             if keyword(other, "download") is not None and script.runs_before_ranks(tree, other):
                 return True

@@ -5,12 +5,11 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 
-from ddpdoctor.check import Evidence, LinesSampled, RankSteps, SampledLine, Training
+from ddpdoctor.check import STARVED, Evidence, LineKind, LinesSampled, RankSteps, SampledLine, Training
 
-BUSY = 0.3  # of the time: a rank that waits so much for a core is not told apart by the clock alone
-WAITS = ("backward", "collective", "objects exchanged", "buffers broadcast")
+WAITS = (LineKind.BACKWARD, LineKind.COLLECTIVE, LineKind.OBJECTS_EXCHANGED, LineKind.BUFFERS_BROADCAST)
 """What ends when other ranks have come: they wait for cores as well."""
-LOADS = ("data", "loader begun")
+LOADS = (LineKind.DATA, LineKind.LOADER_BEGUN)
 """What may end when other processes have: the workers of a loader."""
 STANDS_OUT = 0.1  # of the time
 
@@ -22,7 +21,7 @@ def share(told: LinesSampled, line: SampledLine, rank: RankSteps) -> float:
     of what the thread computes.
     """
     clock = line.nanoseconds / max(1, told.nanoseconds)
-    if rank.starved <= BUSY or not told.processor:
+    if rank.starved <= STARVED or not told.processor:
         return clock
     computes = line.processor / told.processor
     if line.kind in {*WAITS, *LOADS} or not told.waited:
@@ -65,10 +64,10 @@ def more_than_others(training: Training, rank: int) -> SampledLine | None:
     return next(lines, None) if most >= STANDS_OUT else None
 
 
-def of_kind(training: Training, kinds: tuple[str, ...]) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
-    """Yield the longest line of each rank that does one of these things."""
+def of_kind(training: Training, kind: str) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
+    """Yield the longest line of each rank that does such a thing."""
     for rank, told in sorted(training.by_rank(LinesSampled).items()):
-        line = next((each for each in told.sampled if each.kind in kinds), None)
+        line = next((each for each in told.sampled if each.kind == kind), None)
         if line is not None:
             yield rank, told, line
 

@@ -25,7 +25,6 @@ class Behind:
     rank: RankSteps
     seconds: float
     share: float
-    others_wait: float
     took: tuple[float, ...] = ()
     shares: tuple[float, ...] = ()
 
@@ -112,7 +111,7 @@ def behind(event: StepsTimed, part: str) -> Behind | None:
     if not steady or excess < LARGE or excess * total_seconds < LEAST or waited < excess / 2:
         return None
     took = tuple(_seconds(rank, common))
-    return Behind(rank, excess * total_seconds, excess, waited * total_seconds, took, tuple(more))
+    return Behind(rank, excess * total_seconds, excess, took, tuple(more))
 
 
 def all_wait_at_times(event: StepsTimed) -> bool:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ddpdoctor.bench.pairs import MOST, as_pairs, measure_pairs
 from ddpdoctor.examine.tensors import gather_plain
 from ddpdoctor.facets import NotRun
+from ddpdoctor.host.variables import TO_JOIN
 
 if TYPE_CHECKING:
     from ddpdoctor.bench.pairs import Pairs
 
-WANTED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WAIT = 60.0  # seconds for all ranks to come, and for each exchange
 NODE = ("GROUP_RANK", "SLURM_NODEID", "NODE_RANK")
 
@@ -25,7 +25,7 @@ def measure_launched(backend: str) -> tuple[Pairs | None, str]:
     Raises:
         NotRun: no launcher has started this, or the ranks do not come together.
     """
-    if missing := [name for name in WANTED if not os.environ.get(name)]:
+    if missing := [name for name in TO_JOIN if not os.environ.get(name)]:
         raise NotRun(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: a launcher starts it on each host, "
             "as torchrun --nnodes=N ... --no-python ddpdoctor bench --launched"

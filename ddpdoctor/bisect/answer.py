@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bisect.reason import Ending
-from ddpdoctor.bisect.search import Answer, Kind, measured
+from ddpdoctor.bisect.search import Answer, Kind, compared, with_changes
 from ddpdoctor.report.bench.text import time_text
 from ddpdoctor.report.redact import redact
 from ddpdoctor.report.style import PLAIN, Style
@@ -82,7 +82,7 @@ def answer_text(answer: Answer, seconds: float, style: Style = PLAIN) -> str:
 def _figures(answer: Answer, style: Style) -> Iterator[str]:
     """Yield what was measured, with and without the changes."""
     for figure, name in FIGURES.items():
-        before, after = measured(answer.of(()), figure), measured(answer.of(answer.changes), figure)
+        before, after = compared(answer.trials, answer.changes, figure)
         if answer.kind is Kind.FASTER and figure == answer.figure:
             before, after = answer.before, answer.after
         if answer.kind in (Kind.FOUND, Kind.FASTER) and after is not None:
@@ -94,7 +94,7 @@ def _figures(answer: Answer, style: Style) -> Iterator[str]:
 
 def _runs(answer: Answer, style: Style) -> Iterator[str]:
     for changes in dict.fromkeys(each.changes for each in answer.trials):
-        trials = answer.of(changes)
+        trials = with_changes(answer.trials, changes)
         endings = " | ".join(dict.fromkeys(each.ending.value for each in trials))
         what = ", ".join(map(str, changes)) or "as it is"
         yield from style.wrap(printable(f"{len(trials)} x {endings}: {what}"), MARGIN * 2, MARGIN)

@@ -60,10 +60,6 @@ class Search:
             self.within = min(self.within, max(LEAST, FACTOR * trial.seconds))
         return trial
 
-    def of(self, changes: Changes) -> list[Trial]:
-        """Return the runs that were made with these changes."""
-        return [each for each in self.trials if each.changes == changes]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -76,9 +72,15 @@ class Answer:
     before: Spread | None = None
     after: Spread | None = None
 
-    def of(self, changes: Changes) -> list[Trial]:
-        """Return the runs that were made with these changes."""
-        return [each for each in self.trials if each.changes == changes]
+
+def with_changes(trials: Iterable[Trial], changes: Changes) -> list[Trial]:
+    """Return the runs that were made with these changes."""
+    return [each for each in trials if each.changes == changes]
+
+
+def compared(trials: Sequence[Trial], changes: Changes, figure: str) -> tuple[Spread | None, Spread | None]:
+    """Return a figure of the runs as the training is, and of those with these changes."""
+    return measured(with_changes(trials, ()), figure), measured(with_changes(trials, changes), figure)
 
 
 def bisect(run: Run, within: float, taken_back: Changes, offered: Callable[[Trial], Sequence[Changes]]) -> Answer:
@@ -123,13 +125,13 @@ def _faster(search: Search, sets: Sequence[Changes]) -> Answer:
             if number + 1 < ROUNDS:
                 search.try_out(())
         for figure, worth in (("start", SLOW_START), ("step", SLOW_STEP)):
-            before, after = measured(search.of(()), figure), measured(search.of(whole), figure)
+            before, after = compared(search.trials, whole, figure)
             if before is not None and after is not None and is_gain(before, after, worth):
                 line = math.sqrt(before.low * after.high)
                 return _confirmed(
                     search, smallest(whole, functools.partial(_below, search, figure, line)), figure, worth
                 )
-    kind = Kind.WORKS if all(each.works for each in search.of(())) else Kind.UNSTEADY
+    kind = Kind.WORKS if all(each.works for each in with_changes(search.trials, ())) else Kind.UNSTEADY
     return Answer(kind, tuple(search.trials))
 
 
@@ -138,7 +140,7 @@ def _confirmed(search: Search, found: Changes, figure: str, worth: float) -> Ans
     for _ in range(ROUNDS - 1):
         search.try_out(())
         search.try_out(found)
-    before, after = measured(search.of(()), figure), measured(search.of(found), figure)
+    before, after = compared(search.trials, found, figure)
     sure = before is not None and after is not None and is_gain(before, after, worth)
     return Answer(Kind.FASTER if sure else Kind.UNSTEADY, tuple(search.trials), found, figure, before, after)
 

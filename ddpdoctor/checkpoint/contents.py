@@ -141,11 +141,6 @@ class CheckpointFile:
     notes: tuple[Note, ...] = ()
     half_done: bool = False
 
-    @property
-    def whole_module(self) -> bool:
-        """Whether the file is a pickled module, not a state dict."""
-        return any(not module.location for module in self.modules)
-
 
 def subscript(name: str, location: Location) -> str:
     """Return the Python expression that reaches a location: ``ckpt["model"]``."""

@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-FSDP = ("_fsdp_wrapped_module", "_fpw_module")
-WRAPPER_NAMES = ("_orig_mod", *FSDP, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
+FSDP_NAMES = ("_fsdp_wrapped_module", "_fpw_module")
+WRAPPER_NAMES = ("_orig_mod", *FSDP_NAMES, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
 USUAL = ("module", "_forward_module")  # somebody does
 WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")

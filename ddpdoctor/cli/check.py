@@ -17,7 +17,7 @@ from ddpdoctor.cli.options.values import CHECKPOINT, CHECKS, TARGET
 from ddpdoctor.cli.screen.interrupt import ending_on_signals
 from ddpdoctor.cli.screen.show import Show
 from ddpdoctor.facets import Instrument
-from ddpdoctor.findings import Severity
+from ddpdoctor.findings import LEVELS
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 STARTS = 60.0  # seconds in which Ray starts a task on a node
-LEVELS = {str(severity): severity for severity in Severity}
 
 
 @click.command(cls=Configured)

@@ -17,7 +17,7 @@ from ddpdoctor.cli.options.table import Table
 from ddpdoctor.cli.options.values import CHECKS
 from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget, Check, Instrument
-from ddpdoctor.findings import Severity
+from ddpdoctor.findings import LEVELS, Severity
 from ddpdoctor.lint.baseline import as_baseline, without_known
 from ddpdoctor.lint.run import CERTAIN, LIKELY, Wanted
 from ddpdoctor.registry import load_linting
@@ -115,9 +115,9 @@ def lint(  # noqa: PLR0913 - its options
     if baseline is not None:
         linted = _without_known(linted, baseline)
     if not as_diff:
-        _say(linted, form, Severity[fail_on.upper()], output, statistics=statistics)
+        _say(linted, form, LEVELS[fail_on], output, statistics=statistics)
     _complain(linted)
-    sys.exit(linted.exit_status(Severity[fail_on.upper()]))
+    sys.exit(linted.exit_status(LEVELS[fail_on]))
 
 
 def _without_known(linted: Linted, baseline: Path) -> Linted:

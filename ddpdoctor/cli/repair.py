@@ -141,7 +141,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _wanted(options: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
-    """Build the model in a rank of its own, and give its keys and shapes."""
+    """Build the model in a rank of its own, and return its keys and shapes."""
     if options["model"] is None:
         return None
     if options["like"] is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.cluster.lines import HOST
 from ddpdoctor.host.backend_network import gloo_address, nccl_interface
 from ddpdoctor.host.variables import CUDA, NCCL, TORCH
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ddpdoctor.host.facts import Facts
 
 
-LINE = "ddpdoctor-host: "
 LONGEST = 4096  # characters of a text
 MOST = 2000  # entries of a mapping
 LATEST = 1e12  # seconds
@@ -139,7 +139,7 @@ def _versions(facts: Facts) -> dict[str, str]:
 
 def host_line(host: Host, tries: list[str]) -> str:
     """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
-    return LINE + json.dumps({"host": as_data(host), "tries": tries}, sort_keys=True)
+    return HOST + json.dumps({"host": as_data(host), "tries": tries}, sort_keys=True)
 
 
 def as_data(host: Host) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ddpdoctor.cluster.launchers import LAUNCHERS, Launcher
 
 DEFAULT_PORT = 29500  # torchrun's
+TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)

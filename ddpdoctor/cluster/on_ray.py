@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.cluster.joint import free_port
+from ddpdoctor.cluster.launch import TOKEN
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.jobs.rank import end_with_parent
 
@@ -59,7 +60,7 @@ def _on_nodes(ray: Any, args: Sequence[str], seconds: float) -> list[tuple[str, 
                     "MASTER_PORT": str(port),
                     "NNODES": str(len(nodes)),
                     "NODE_RANK": str(number),
-                    "DDPDOCTOR_TOKEN": token,
+                    TOKEN: token,
                 },
                 str(Path.cwd()),
             )

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
-from ddpdoctor.findings import Evidence, Finding, Fix, Place, Result, Severity, Status
+from ddpdoctor.findings import LEVELS, Evidence, Finding, Fix, Place, Result, Status
 
 MOST = 200  # findings of one host
-LEVELS = {str(severity): severity for severity in Severity}
 
 
 def as_data(results: Iterable[Result]) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def _demand(module: str, name: str) -> None:
 
 
 def load(target: Target) -> Any:
-    """Import the target's module in a rank and give the named object.
+    """Import the target's module in a rank and return the named object.
 
     Raises:
         MissingNameError: the module has no such name.

@@ -130,7 +130,7 @@ def resolve(name: str) -> Resolution:
 
 
 def try_connect(address: str, port: int, patience: float = 2.0) -> str:
-    """Try a TCP connection; give ``open``, ``refused``, ``filtered`` (no answer) or ``unreachable``."""
+    """Try a TCP connection; return ``open``, ``refused``, ``filtered`` (no answer) or ``unreachable``."""
     try:
         with socket.create_connection((address, port), timeout=patience):
             return "open"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+TO_JOIN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a process reads that joins a group by ``env://``."""
 LAUNCH = """
 GROUP_RANK GROUP_WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK ROLE_NAME ROLE_RANK
 ROLE_WORLD_SIZE WORLD_SIZE NODE_RANK NNODES TORCHELASTIC_ERROR_FILE TORCHELASTIC_MAX_RESTARTS

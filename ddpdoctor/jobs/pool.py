@@ -105,7 +105,7 @@ class Jobs:
         self.close()
 
     def problem(self) -> str:
-        """Wait for the server; give the traceback of its ``import torch``, empty when that worked.
+        """Wait for the server; return the traceback of its ``import torch``, empty when that worked.
 
         Raises:
             NotRun: the time ran out.
@@ -123,7 +123,7 @@ class Jobs:
         deadline: float = 20.0,
         environ: Mapping[str, str | None] | None = None,
     ) -> tuple[Outcome, ...]:
-        """Call ``function(*args)`` on each rank; give the outcomes in rank order.
+        """Call ``function(*args)`` on each rank; return the outcomes in rank order.
 
         The function is one at the top of a module, its value plain data. With a backend, the default process
         group is up when it is called (gloo over loopback, file store).

@@ -10,7 +10,7 @@ from ddpdoctor.jobs.rank import PR_SET_PDEATHSIG, prctl
 
 
 def host_store() -> tuple[int, int]:
-    """Fork a process that hosts the ranks' TCPStore, as torchrun's agent does; give its pid and port.
+    """Fork a process that hosts the ranks' TCPStore, as torchrun's agent does; return its pid and port.
 
     It listens on loopback only, on a port that the kernel chose: nobody can take it first.
     """

@@ -104,7 +104,7 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
 def ended_and_found(
     script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | None = None, deadline: float = DEADLINE
 ) -> Watched:
-    """Run a script on two ranks of the pool; give how they ended, and what the watch finds.
+    """Run a script on two ranks of the pool; return how they ended, and what the watch finds.
 
     They are killed once ``until`` has found something, or after ``deadline`` seconds.
 

@@ -187,8 +187,8 @@ class Project:
 
     def mentions(self, path: str, word: str) -> bool:
         """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
-        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
-        base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))  # noqa: PTH100 - as above
+        folder = os.path.dirname(path) or "."
+        base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))
         near = [f"{folder}/{each}" for each in self.folders.listed(folder) if each.endswith(".py")]
         named = (each for each, full in self._python if full.startswith(base))
         paths = (os.path.normpath(each) for each in (*near, *named))
@@ -199,7 +199,7 @@ class Project:
     @cached_property
     def _python(self) -> list[tuple[str, str]]:
         """The Python files that the user named, and each from the root of the file system."""
-        return [(each, os.path.abspath(each)) for each in self.others if each.endswith(".py")]  # noqa: PTH100 - as above
+        return [(each, os.path.abspath(each)) for each in self.others if each.endswith(".py")]
 
     def in_launches(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a launch script that the user named, or in a README near a file."""
@@ -210,7 +210,7 @@ class Project:
 
     def launches_beside(self, path: str) -> list[str]:
         """Return the texts of the shell scripts in the folder of a file."""
-        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        folder = os.path.dirname(path) or "."
         names = sorted(
             each for each in self.folders.listed(folder) if each.endswith((".sh", ".bash", ".sbatch", ".slurm"))
         )
@@ -220,7 +220,7 @@ class Project:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
         for folder in self._own_folders(path):
             place = os.path.normpath(f"{folder}/{name}")
-            if os.path.isfile(place):  # noqa: PTH113 - as above
+            if os.path.isfile(place):
                 return self.text(place)
         return None
 
@@ -229,7 +229,7 @@ class Project:
 
         What is above those is about other things.
         """
-        first = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        first = os.path.dirname(path) or "."
         folders = [os.path.normpath("/".join([first, *[".."] * up])) for up in range(UP)]
         roots = [each for each in folders if ROOTS & self.folders.listed(each)]
         roots += [each for each in folders if each in {".", self._named}]
@@ -238,7 +238,7 @@ class Project:
     @cached_property
     def _named(self) -> str:
         """The folder that holds all files that the user named."""
-        folders = [os.path.dirname(each) or "." for each in self.others]  # noqa: PTH120 - as above
+        folders = [os.path.dirname(each) or "." for each in self.others]
         try:
             return os.path.normpath(os.path.commonpath(folders))
         except ValueError:  # none, or on several drives

@@ -12,13 +12,13 @@ from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
-from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, who
+from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow
-from ddpdoctor.source.vocabulary import COLLECTIVES, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
+from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.guards import Guard
@@ -177,7 +177,7 @@ class Script(Meaning):
         One that makes it on some condition of the caller's counts where the file itself is about several ranks. A file
         that wraps its models in DataParallel alone is run as one process, which such a helper lets pass.
         """
-        if self._calls.get("torch.nn.parallel.DataParallel") and not self._calls.get(DDP):
+        if self._calls.get(DATA_PARALLEL) and not self._calls.get(DDP):
             return False
         main = [
             each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)
@@ -195,8 +195,8 @@ class Script(Meaning):
 
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        words = personal.OF_PLACES
-        return personal.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
+        words = rankish.OF_PLACES
+        return rankish.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 INIT = "torch.distributed.init_process_group"
-ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
-"""The names under which a file can import Accelerate's class."""
+ACCELERATOR = "accelerate.Accelerator"
+DATA_PARALLEL = "torch.nn.parallel.DataParallel"
 DDP = "torch.nn.parallel.DistributedDataParallel"
+FSDP = "torch.distributed.fsdp.FullyShardedDataParallel"
+FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
+CLIP_NORM = "torch.nn.utils.clip_grad_norm_"
 GROUPS = (
-    "accelerate.Accelerator",
+    ACCELERATOR,
     "deepspeed.initialize",
     "deepspeed.init_distributed",
     "horovod.torch.init",

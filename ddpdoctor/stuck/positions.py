@@ -29,7 +29,8 @@ from ddpdoctor.stuck.waits.pools import of_pool
 from ddpdoctor.stuck.waits.stopped import of_stopped
 from ddpdoctor.stuck.waits.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
-from ddpdoctor.watch.monitor.seen.operation import JOINING, inner_function
+from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.monitor.seen.operation import inner_function
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:

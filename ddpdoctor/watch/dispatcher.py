@@ -50,7 +50,7 @@ class Dispatcher:
         yield from self._found(event, self.trainings.add(event))
 
     def see_of(self, training: Training, event: Event) -> Iterator[Found]:
-        """Do the same with an event that no process has told, and that is about a training."""
+        """Take up an event that no process has told, and that is about a training; yield what was not found before."""
         training.add(event)
         yield from self._found(event, training)
 

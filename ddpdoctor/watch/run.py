@@ -52,14 +52,14 @@ def watched(
     """
     started = time.monotonic()
     monitor = Monitor(settings, checks, say)
-    with _without_the_watch():
+    with _reporting_a_crash():
         monitor.before = [Found(each.check, each.finding) for each in found_in_command(command, checks)]
         for each in monitor.before:
             say(each)
     process = start(command, watched_environ(settings))
     ended_by_us = False
     with forwarding(process) as received:
-        with _without_the_watch():
+        with _reporting_a_crash():
             while process.poll() is None:
                 monitor.interrupted = bool(received.interrupted)
                 monitor.poll()
@@ -71,7 +71,7 @@ def watched(
                     _end(process, monitor)
                 wait(process, POLL)
         process.wait()
-        with _without_the_watch():
+        with _reporting_a_crash():
             monitor.end(process.returncode, asked_at=received.first)
             if process.returncode == 0 and not is_serious(monitor):
                 monitor.tell(found_in_source(monitor.trainings, checks))
@@ -80,7 +80,7 @@ def watched(
 
 
 @contextmanager
-def _without_the_watch() -> Iterator[None]:
+def _reporting_a_crash() -> Iterator[None]:
     """Report a crash of the watch: it ends the watch, and the command goes on to its own end."""
     try:
         yield

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers import CHECKS
 from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Check, Instrument, NotRun
@@ -104,19 +105,14 @@ def test_any_environment_can_be_read(environ: dict[str, str]) -> None:
 def test_any_rendezvous_gives_findings_not_crashes(environ: dict[str, str]) -> None:
     """Whatever the values are, every check of the environment that needs no job ends."""
     world = replace(FACTS, environ=environ)
-    for check in CHECKS.values():
+    for check in CHECKS:
         probes = check.of(Instrument.PROBE)
-        if check.area == "environment" and all({*facet.needs} <= {"facts", "gpus"} for facet in probes):
-            _run(CHECKS, check.slug, facts=world, gpus=world.gpus)
+        if probes and check.area == "environment" and all({*facet.needs} <= {"facts", "gpus"} for facet in probes):
+            _run(BY_SLUG, check.slug, facts=world, gpus=world.gpus)
 
 
 FACTS = gather({})
-CHECKS: dict[str, Check] = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _checks(checks: dict[str, Check]) -> None:
-    CHECKS.update(checks)
+BY_SLUG = {check.slug: check for check in CHECKS}
 
 
 @given(st.integers(1, 64), st.data())
@@ -129,8 +125,8 @@ def test_what_a_launcher_sets_is_never_malformed(world: int, data: st.DataObject
     }  # fmt: skip
     facts = replace(FACTS, environ=environ)
 
-    assert _run(CHECKS, "rendezvous-variable-malformed", facts=facts) == []
-    assert _run(CHECKS, "rendezvous-variable-missing", facts=facts) == []
+    assert _run(BY_SLUG, "rendezvous-variable-malformed", facts=facts) == []
+    assert _run(BY_SLUG, "rendezvous-variable-missing", facts=facts) == []
 
 
 def test_settings_for_torchrun_alone_are_no_fault(checks: dict[str, Check], facts: Facts) -> None:
@@ -162,7 +158,7 @@ def test_lists_of_gpus_are_read_as_torch_reads_them(setting: str) -> None:
     meant = [entry.strip() for entry in setting.split(",") if entry.strip() not in ("", "-1")]
     whole = [int(entry) for entry in meant if entry.removeprefix("+").isdecimal()]
     found = _run(
-        CHECKS, "cuda-visible-devices-invalid", facts=replace(FACTS, environ={"CUDA_VISIBLE_DEVICES": setting})
+        BY_SLUG, "cuda-visible-devices-invalid", facts=replace(FACTS, environ={"CUDA_VISIBLE_DEVICES": setting})
     )
 
     if not found:

@@ -20,7 +20,7 @@ from ddpdoctor.logs.answer import Answer, Confidence
 from ddpdoctor.logs.examination import examination, explain
 from ddpdoctor.logs.read.clock import find_moment
 from ddpdoctor.logs.read.elastic import error_file
-from ddpdoctor.logs.read.lines import read_line
+from ddpdoctor.logs.read.lines import decoded, parsed
 from ddpdoctor.logs.read.sources import Origin, sources
 from ddpdoctor.logs.records import Kind, Log, Record
 from ddpdoctor.logs.search.finder import finder
@@ -111,7 +111,7 @@ class TestLines:
     )
     def test_prefixes_tell_rank_and_node(self, line: str, text: str, rank: int | None, node: str | None) -> None:
         """Each launcher's prefix is taken off, whatever stands within whatever."""
-        read = read_line(line.encode(), 1)
+        read = parsed(decoded(line.encode()), 1)
 
         assert (read.text, read.rank, read.node) == (text, rank, node)
 
@@ -155,7 +155,7 @@ class TestLines:
     @given(st.binary(max_size=300))
     def test_no_line_fails(self, raw: bytes) -> None:
         """Whatever the bytes, there is a line, and nothing in it moves a terminal."""
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", read_line(raw, 1).text)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", parsed(decoded(raw), 1).text)
 
 
 INTERLEAVED = """\

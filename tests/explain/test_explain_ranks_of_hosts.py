@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
+from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-from ddpdoctor.watch.events.of_hosts import LINE, as_line, stalled_from
+from ddpdoctor.watch.events.of_hosts import as_line, stalled_from
 
 SCRIPT = """
 def main(rank, model, loader):
@@ -71,7 +72,7 @@ def test_ranks_at_different_places_are_told_without_the_script(ddpdoctor: Run, t
 
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
     """A host that was slow before, a rank that is not seen, two that are one, and lines of others say nothing."""
-    lines = [as_line(waits(rank, "barrier", GUARDED), "ab"[rank]).removeprefix(LINE) for rank in (0, 1)]
+    lines = [as_line(waits(rank, "barrier", GUARDED), "ab"[rank]).removeprefix(RANKS) for rank in (0, 1)]
     assert stalled_from(lines) is not None
     assert stalled_from(lines[:1]) is None
     assert stalled_from([lines[0], lines[0].replace('"a"', '"b"')]) is None

@@ -36,7 +36,11 @@ class TestEachCheck:
         assert not re.search(r"\b(please|something went wrong)\b", check.page, re.IGNORECASE)
         assert re.search(r"torch|NCCL|NVML|Linux|PyTorch|CUDA", check.page)
 
-    def test_it_has_a_patient_and_a_control_for_each_instrument(self, check: Check) -> None:
+    def test_its_page_names_other_checks_by_their_slugs(self, check: Check) -> None:
+        """A page is printed: a link would be shown as it is written, and a code says nothing."""
+        assert not re.search(r"\]\(|\bDDP\d", check.page)
+
+    def test_it_has_a_broken_case_and_a_healthy_twin_for_each_instrument(self, check: Check) -> None:
         """Both twins are there: scripts where something is run, logs where only a log can show it."""
         run = check.of(Instrument.PROBE) or check.of(Instrument.WATCH)
         for twin in ("broken", "healthy"):

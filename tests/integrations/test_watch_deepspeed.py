@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import results_in
 from helpers import TORCHRUN, Run, Script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -129,9 +130,7 @@ def watched(ddpdoctor: Run, script: Script, tmp_path: Path) -> Watched:
         )
         options = ("--hang-after", "8", "--on-finding", "raise", "--report", str(report))
         done = ddpdoctor("run", *options, "--", *command, cwd=tmp_path, **ENVIRON, **environ)
-        results = json.loads(report.read_text())["results"]
-        assert results or done.returncode == 0, done.stderr
-        return list(results)
+        return results_in(report, done)
 
     return run
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import results_in
 from helpers import Run, Script
 
 with_horovod = pytest.mark.skipif(
@@ -76,7 +77,7 @@ def watched(ddpdoctor: Run, script: Script, tmp_path: Path) -> Watched:
         ranks = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2", "--gloo")
         told = ("run", "--report", str(report), *options, "--", *ranks)
         done = ddpdoctor(*told, sys.executable, script(TRAINING), mode)
-        return list(json.loads(report.read_text())["results"]), done.stdout + done.stderr
+        return results_in(report, done), done.stdout + done.stderr
 
     return run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import results_in
 from helpers import PATIENCE, Command, Run, Script
 
 pytestmark = pytest.mark.nightly
@@ -86,9 +87,7 @@ def watched(torchrun: Command, ddpdoctor: Run, script: Script, tmp_path: Path) -
         report = tmp_path / "report.json"
         given = command or (*torchrun, script(TRAINING), mode)
         done = ddpdoctor("run", "-q", "--report", str(report), "--", *given)
-        results = json.loads(report.read_text())["results"]
-        assert results or done.returncode == 0, done.stderr
-        return list(results)
+        return results_in(report, done)
 
     return run
 

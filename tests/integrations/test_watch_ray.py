@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks import results_in
 from helpers import PATIENCE, Script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -75,9 +76,7 @@ def watched(script: Script, tmp_path: Path) -> Watched:
             [sys.executable, "-m", "ddpdoctor", "run", *options, "--", *command],
             env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False, timeout=4 * PATIENCE,
         )  # fmt: skip
-        results = json.loads(report.read_text())["results"]
-        assert results or done.returncode == 0, done.stderr
-        return list(results)
+        return results_in(report, done)
 
     return run
 

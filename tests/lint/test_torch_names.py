@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 
 import pytest
+from helpers import ROOT
 
 from ddpdoctor.check import closest
 from ddpdoctor.checks.model.wrapping._torch_names import OFFERED
+from ddpdoctor.source.text.names import canonical
 
 IN_ALL_VERSIONS = {"Reducer", "reduce_op", "DistributedDataParallelCPU"}
+NAME = re.compile(r"(?:^|(?<= ))(?:torch|accelerate)(?:\.\w+)+(?= |$)")
+SAID = "torch.nn.DataParallel"
+"""What a user is told, who had a slip in it: the name that the documentation has."""
 
 
 @pytest.mark.parametrize("module", OFFERED)
@@ -43,3 +50,19 @@ def test_no_name_of_the_installed_torch_is_a_slip_of_another(module: str) -> Non
 def test_a_slip_is_known(module: str, wrong: str, right: str) -> None:
     """By a letter, the case, or an underscore; a newer name is none."""
     assert closest(wrong, OFFERED[module]) == right
+
+
+def test_names_are_asked_for_as_they_are_resolved() -> None:
+    """A constant with another address of the same thing would match no name of a script."""
+    sources = [*(ROOT / "ddpdoctor/source").rglob("*.py"), *(ROOT / "checks").rglob("*.py")]
+    texts = [
+        node.value
+        for path in sources
+        if path.name != "names.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    names = {name for text in texts if not text.startswith("from ") for name in NAME.findall(text)}
+
+    assert "torch.nn.parallel.DataParallel" in names
+    assert {name for name in names if canonical(name) != name} == {SAID}

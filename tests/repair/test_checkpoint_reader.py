@@ -217,8 +217,7 @@ def test_it_sees_a_pickled_module(tmp_path: Path, legacy: bool) -> None:  # noqa
     whole = saved(tmp_path / "a.pt", torch.nn.Linear(1, 1), legacy=legacy)
     inner = saved(tmp_path / "b.pt", {"model": torch.nn.Linear(1, 1)}, legacy=legacy)
 
-    assert whole.whole_module
-    assert not inner.whole_module
+    assert [each.location for each in whole.modules] == [()]
     assert [(each.location, each.kind) for each in inner.modules] == [(("model",), "torch.nn.modules.linear.Linear")]
 
 

@@ -7,7 +7,7 @@ from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import CHECKS, FIXTURES, TESTS
+from helpers import CHECKS, FIXTURES, TESTS, assert_only
 
 from ddpdoctor.selftest.trainings import watched
 
@@ -381,18 +381,13 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     slug, words, script = fault
     path = tmp_path / "train.py"
     path.write_text(HEAD + dedent(script) + END)
-    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
 
     until = checks[slug] if slug == "empty-loader" else None  # that one hangs; the others run to their end
     found = [each for each in watched(path, CHECKS, jobs, until) if each.check.area != "collectives"]
     if slug == "empty-loader":  # where its rank has come to its end before all were stopped, that is told as well
         found = [each for each in found if each.check.slug != "uneven-inputs"]
 
-    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
-    ((_, finding),) = found
-    assert words in finding.message
-    assert (finding.place.file, finding.place.line) == (str(path), guilty)
-    assert all(evidence.seen for evidence in finding.evidence)
+    assert_only(found, slug, words, path)
 
 
 def test_the_line_that_splits_is_shown(tmp_path: Path, jobs: Jobs) -> None:

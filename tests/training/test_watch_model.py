@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import CHECKS, FIXTURES, TESTS, Run, Script
+from helpers import CHECKS, FIXTURES, TESTS, Run, Script, assert_only
 
 from ddpdoctor.selftest.trainings import watched
 
@@ -266,15 +266,8 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     slug, words, script = fault
     path = tmp_path / "train.py"
     path.write_text(HEAD + dedent(script) + END)
-    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
 
-    found = watched(path, CHECKS, jobs)
-
-    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
-    ((_, finding),) = found
-    assert words in finding.message
-    assert (finding.place.file, finding.place.line) == (str(path), guilty)
-    assert all(evidence.seen for evidence in finding.evidence)
+    assert_only(watched(path, CHECKS, jobs), slug, words, path)
 
 
 NOT_REACHED = """

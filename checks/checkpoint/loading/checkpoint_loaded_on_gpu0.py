@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     keyword,
     lint,
     log_pattern,
+    variables_in,
 )
 
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
@@ -181,18 +182,14 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
                 and all(ast.unparse(each) == "strict=True" for each in words)
                 and not NUMBERS.search(script.code(into))
             ):  # not strict: weights of another training, from wherever they were saved
-                read = _read(state)
+                read = variables_in(state)
                 if any(each is call for each in ast.walk(state)) or (names | _made_of(script, call, names)) & read:
                     return True
     return False
 
 
 def _made_of(script: Script, call: ast.Call, names: set[str]) -> set[str]:
-    """Return what the function of a call gives names that is made of others: ``state = checkpoint["model"]``."""
+    """Return the names that are assigned from one of these in a call's function: ``state = checkpoint["model"]``."""
     own = [each for each in script.nodes(ast.Assign) if script.function(each) is script.function(call)]
-    made = [each.targets for each in own if names & _read(each.value)]
+    made = [each.targets for each in own if names & variables_in(each.value)]
     return {target.id for targets in made for target in targets if isinstance(target, ast.Name)}
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

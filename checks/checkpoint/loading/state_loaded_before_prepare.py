@@ -33,7 +33,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATORS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import ACCELERATOR, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -45,7 +45,7 @@ PREPARES = {"prepare", "prepare_model", "prepare_optimizer", "prepare_data_loade
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a state that is loaded in a function before anything is prepared there, or in the file above it."""
-    if not script.calls(*ACCELERATORS):
+    if not script.calls(ACCELERATOR):
         return
     prepared = [each for each in script.nodes(ast.Call) if _is_of(script, each, PREPARES)]
     for call in script.nodes(ast.Call):
@@ -72,13 +72,13 @@ def _is_of(script: Script, call: ast.Call, methods: set[str]) -> bool:
     function = call.func
     if not isinstance(function, ast.Attribute) or function.attr not in methods:
         return False
-    return any(script.made_by(function.value, path) is not None for path in ACCELERATORS)
+    return script.made_by(function.value, ACCELERATOR) is not None
 
 
 def _hands_on(script: Script, call: ast.Call) -> bool:
     """Whether a call hands an Accelerator to a function of the project that loads its state, and prepares nothing."""
     given = [each for each in call.args if isinstance(each, ast.Name)]
-    handed = [each for each in given if any(script.made_by(each, path) is not None for path in ACCELERATORS)]
+    handed = [each for each in given if script.made_by(each, ACCELERATOR) is not None]
     found = script.defined(call.func) if len(handed) == 1 else None
     if found is None or not isinstance(found[1], ast.FunctionDef) or any(isinstance(a, ast.Starred) for a in call.args):
         return False

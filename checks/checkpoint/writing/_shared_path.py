@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import keyword
+from ddpdoctor.check import ACCELERATOR, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -38,7 +38,7 @@ OF_PROCESSES = re.compile(r"\b(?:num_processes|process_index|is_(?:local_)?main_
 
 def is_of_several_processes(script: Script) -> bool:
     """Whether the file makes an Accelerator, and is meant for several processes."""
-    return bool(script.calls("accelerate.Accelerator")) and OF_PROCESSES.search(script.text) is not None
+    return bool(script.calls(ACCELERATOR)) and OF_PROCESSES.search(script.text) is not None
 
 
 def on_one_rank(script: Script) -> str:
@@ -50,7 +50,7 @@ def on_one_rank(script: Script) -> str:
 
 def _accelerator(script: Script) -> str | None:
     """Return the name under which a file that joins no group of its own holds its Accelerator."""
-    made = script.calls("accelerate.Accelerator")
+    made = script.calls(ACCELERATOR)
     if script.joins or not made:
         return None
     statement = script.tree.statement(made[0])

@@ -101,7 +101,7 @@ def when_the_writer_was_ended(event: FailedAlone) -> Iterator[Finding]:
 
 @watch(PeerLost)
 def when_the_writer_lost_it(event: PeerLost) -> Iterator[Finding]:
-    """The same where others noticed that the rank is gone."""
+    """Look in the source for what one rank was about to make, where others noticed that it is gone."""
     if event.first is not None:
         yield from _about_to_be_made(event.first)
 

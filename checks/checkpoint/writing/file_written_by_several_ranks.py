@@ -9,10 +9,10 @@ file that every rank appends to has each line once for each rank.
 ## How to be sure
 
 ddpdoctor (`ddpdoctor run`) sees the same line open the same path to write on several ranks, with no communication on
-one of them that the other has not made: nobody waits for his turn. Writes by torch.save are those of DDP851. Files of
-loggers, lock files, files that are opened to change a part of them, and those that a library opens by itself are not
-looked at. Appending is a note, since lines that name their rank are right. Ranks on several hosts are compared host by
-host.
+one of them that the other has not made: nobody waits for his turn. Writes by torch.save are another
+ailment (checkpoint-written-by-several-ranks). Files of loggers, lock files, files that are opened to change a part of
+them, and those that a library opens by itself are not looked at. Appending is a note, since lines that name their rank
+are right. Ranks on several hosts are compared host by host.
 
 ## How to mend it
 

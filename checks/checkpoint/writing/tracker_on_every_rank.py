@@ -37,14 +37,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP854", Severity.WARNING)
-
-
-WRITERS = (
-    "torch.utils.tensorboard.SummaryWriter",
-    "tensorboardX.SummaryWriter",
-    "torch.utils.tensorboard.writer.SummaryWriter",
-    "wandb.init",
-)
+WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "wandb.init")
 
 
 @lint

@@ -70,6 +70,7 @@ from ..timeouts._watchdog import Timeout, on_timeout, story_of
 from ._gone import gone_or_stuck, last_call, lost_by
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
+FROM_RANK_0 = r"but received errors while waiting for send/recv from rank 0"
 READY = r"\[ready ranks: ([\d, ]+)"
 STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
 NOT_PASSED = r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms"
@@ -159,7 +160,7 @@ def by_a_process_of_vllm(record: Record, match: re.Match[str]) -> Iterator[Findi
     )
 
 
-@log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
+@log_pattern(FROM_RANK_0, context=(NOT_PASSED,), waits=True)
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""
     if not log.first(NOT_PASSED):
@@ -170,9 +171,7 @@ def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log:
         )
 
 
-@log_pattern(
-    r"but received errors while waiting for send/recv from rank 0", role=Role.CONSEQUENCE, context=(NOT_PASSED,)
-)
+@log_pattern(FROM_RANK_0, role=Role.CONSEQUENCE, context=(NOT_PASSED,))
 def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Rank 0 has said who did not come."""
     if log.first(NOT_PASSED):

@@ -24,7 +24,6 @@ communication package", torch.distributed.algorithms.Join.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -43,6 +42,7 @@ from ddpdoctor.check import (
     Stalled,
     Training,
     calls_at,
+    last_name,
     place,
     watch,
 )
@@ -134,7 +134,7 @@ def _dropped(event: PeerLost, gone: int, lost: int | None) -> Communication | No
     if sent is None or received is None or sent.site is None:
         return None
     pair = (sent.operation, received.operation) == ("send", "recv")
-    calls = {ast.unparse(each.func).rpartition(".")[2] for each in calls_at(sent.site.file, sent.site.line)}
+    calls = {last_name(each.func) for each in calls_at(sent.site.file, sent.site.line)}
     matches = f" to {lost}" in sent.shapes and f" from {gone}" in received.shapes
     return sent if pair and matches and "isend" in calls else None
 

@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    RANKS_LINE,
     Ailment,
     Ambiguity,
     Evidence,
@@ -50,7 +51,7 @@ from ddpdoctor.check import (
 
 from ..._few import few
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import NOTHING_TOLD, RANKS_LINE, hang_in
+from ..hangs._lines import NOTHING_TOLD, hang_in
 from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import broken_off, gone_on
 from ..hangs.calls._compared import iterations

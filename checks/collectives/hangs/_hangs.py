@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from ddpdoctor.check import (
+    JOINING,
     Claim,
     Communication,
     Doing,
@@ -36,7 +37,6 @@ from .source._one_rank import DEFAULT, alone
 from .source._orders import turned
 from .source._registered import registered
 
-JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Training, stalled_from
+from ddpdoctor.check import RANKS_LINE, Training, stalled_from
 
 from ._hangs import Hang, hang_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Log, Record, Stalled
 
-RANKS_LINE = r"ddpdoctor-ranks: (\{.*\})"
 NOTHING_TOLD = Training()
 """The lines tell where the ranks are, and nothing of what they called before."""
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import ErrorSeen, Failed, Left, calls_at
+from ddpdoctor.check import LOST, ErrorSeen, Failed, Left, calls_at, last_name
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Progress, Site, Training
 
 
-LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
-"""Said where another rank is gone."""
 AT_END = frozenset("barrier monitored_barrier destroy_process_group wait_for_everyone end_training cleanup".split())
 
 
@@ -75,7 +71,7 @@ def lost_and_swallowed(training: Training) -> tuple[ErrorSeen, Left] | None:
     for error in training.of(ErrorSeen):
         if not LOST.search(error.text) or error.site is None or training.of(Failed, pid=error.pid):
             continue
-        if {ast.unparse(each.func).rpartition(".")[2] for each in calls_at(error.site.file, error.site.line)} & AT_END:
+        if {last_name(each.func) for each in calls_at(error.site.file, error.site.line)} & AT_END:
             continue
         own = any(each.time >= error.time for each in training.of(Left, pid=error.pid, ended=True))
         ended = [each for each in training.of(Left, ended=True) if each.pid != error.pid]

@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    RANKS_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -58,7 +59,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import RANKS_LINE, hang_in
+from ..hangs._lines import hang_in
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone

@@ -42,6 +42,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    JOINING,
     Ailment,
     Ambiguity,
     Evidence,
@@ -58,7 +59,7 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import JOINING, Hang, on_hang
+from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table
 from ._flight import ALONE, TOGETHER, proofs
 from ._gloo import LATE as TIMED_OUT, differ, stands

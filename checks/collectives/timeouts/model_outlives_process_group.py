@@ -25,7 +25,7 @@ Free the model and the optimizer first: `del model, optimizer`, then `dist.destr
 Seen with torch 2.13 CPU: without the watch 5 of 15 runs of a small script hung, with `del` none of 20. With torch
 2.2.2 and 2.15.0 the broken case of the self-test did not hang in six tries. Source: torch's ProcessGroupGloo.cpp
 (`~ProcessGroupGloo` joins its threads), torch/autograd/graph.py (backward leaves a Python context in the state that
-its collectives carry). With torch 2.2 it needs no model: group-freed-before-tensors, DDP731.
+its collectives carry). With torch 2.2 it needs no model (group-freed-before-tensors).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _assigned(file: str, name: str, kind: str) -> int:
     """Return the line that gives an attribute, or a name, an object of a class that is made with arguments; else 0."""
     for each in tree_of(file).of(ast.Assign):
         targets = [part for to in each.targets for part in (to.elts if isinstance(to, ast.Tuple) else [to])]
-        named = any(ast.unparse(to).rpartition(".")[2] == name for to in targets)
+        named = any(last_name(to) == name for to in targets)
         calls = [part for part in ast.walk(each.value) if isinstance(part, ast.Call)]
         made = any((not kind or last_name(part.func) == kind) and part.args for part in calls)
         if named and made:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import last_name, tree_of
+from ddpdoctor.check import last_name, spans, tree_of, variables_in
 
 DRAWS = {"randperm", "permutation", "shuffle"}
 SEEDS = {"manual_seed", "seed", "default_rng", "RandomState", "Random"}
@@ -44,7 +44,8 @@ def drawn_once(file: str, line: int) -> Drawn | None:
         return Drawn(anew[0].lineno, ast.unparse(anew[0].func), "from one seed each time") if fixed else None
     for call in calls:
         names = _names_of(call, body)
-        if names and not _is_cut(names, body, inside) and any(_reads(each, names) for each in _within([loops[0]])):
+        is_read = any(variables_in(each) & names for each in _within([loops[0]]))
+        if is_read and not _is_cut(names, body, inside):
             return Drawn(call.lineno, ast.unparse(call.func), "once, before the loop over epochs")
     return None
 
@@ -53,11 +54,11 @@ def _loops_around(tree: ast.Module, line: int) -> tuple[list[ast.stmt], list[ast
     """Return the statements of the innermost function around a line, or of the file, and the loops, outermost first."""
     function = _function_around(tree, line)
     body = function.body if function else tree.body
-    return body, [each for each in _within(body) if isinstance(each, Loop) and _holds(each, line)]
+    return body, [each for each in _within(body) if isinstance(each, Loop) and spans(each, line)]
 
 
 def _function_around(tree: ast.Module, line: int) -> ast.FunctionDef | None:
-    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and _holds(each, line)]
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and spans(each, line)]
     return max(functions, key=lambda each: each.lineno, default=None)
 
 
@@ -65,10 +66,6 @@ def _calls_of_function_around(tree: ast.Module, line: int) -> list[ast.Call]:
     function = _function_around(tree, line)
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     return [each for each in calls if function is not None and last_name(each.func) == function.name]
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)
 
 
 def _within(nodes: list[ast.stmt]) -> Iterator[ast.AST]:
@@ -96,7 +93,7 @@ def _names_of(call: ast.Call, body: list[ast.stmt]) -> set[str]:
     assigned = [each for each in _within(body) if isinstance(each, ast.Assign)]
     names |= {name for each in assigned if call in ast.walk(each.value) for name in _targets(each)}
     for _ in assigned:
-        more = {name for each in assigned if _reads(each.value, names) for name in _targets(each)}
+        more = {name for each in assigned if variables_in(each.value) & names for name in _targets(each)}
         if more <= names:
             break
         names |= more
@@ -107,13 +104,10 @@ def _targets(node: ast.Assign) -> set[str]:
     return {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
 
-def _reads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
-
-
 def _is_cut(names: set[str], body: list[ast.stmt], inside: set[int]) -> bool:
     """Whether a part from one place to another is taken, before the loop."""
     parts = [each for each in _within(body) if isinstance(each, ast.Subscript) and id(each) not in inside]
     return any(
-        _reads(each.value, names) and isinstance(each.slice, ast.Slice) and each.slice.step is None for each in parts
+        isinstance(each.slice, ast.Slice) and each.slice.step is None and variables_in(each.value) & names
+        for each in parts
     )

@@ -40,6 +40,7 @@ from ddpdoctor.check import (
     Training,
     calls_at,
     keyword,
+    last_name,
     lint,
     place,
     watch,
@@ -83,7 +84,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
 
 
 def _cycles(site: Site) -> bool:
-    return any(ast.unparse(each.func).rpartition(".")[2] == "cycle" for each in calls_at(site.file, site.line))
+    return any(last_name(each.func) == "cycle" for each in calls_at(site.file, site.line))
 
 
 @lint

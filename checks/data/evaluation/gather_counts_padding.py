@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     Ailment,
     Ambiguity,
     Evidence,
@@ -103,7 +103,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         match call:
             case ast.Call(func=ast.Attribute(value=owner, attr="gather"), args=[given]) if OF_SAMPLES.search(
                 script.code(given)
-            ) and script.made_by(owner, *ACCELERATORS):
+            ) and script.made_by(owner, ACCELERATOR):
                 loop = _evaluation(script, call, prepared)
                 if loop is not None:
                     right = f"{script.code(owner)}.gather_for_metrics"

@@ -171,7 +171,7 @@ def _of_samplers(event: Evaluated, training: Training) -> dict[int, str]:
 
 
 def _of_accelerate(event: Evaluated, training: Training) -> dict[int, str]:
-    """The same of a loader that Accelerate shares out."""
+    """Return in words what each rank went through of a loader that Accelerate shares out; empty where it does not."""
     started = _started(event, training) if training.framework is ACCELERATE else {}
     if any(each.sampler is None or each.sampler.shares != training.world_size for each in started.values()):
         return {}

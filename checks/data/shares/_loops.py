@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import tree_of
+from ddpdoctor.check import last_name, tree_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Site
@@ -45,7 +45,7 @@ def _chain(node: ast.AST, line: int) -> list[ast.AST]:
 def _gives_all(expression: ast.expr) -> bool:
     """Whether what is iterated is the loader itself, or passes on each of its batches."""
     if isinstance(expression, ast.Call):
-        name = ast.unparse(expression.func).rpartition(".")[2]
+        name = last_name(expression.func)
         return name in PASSING_ON and bool(expression.args) and _gives_all(expression.args[0])
     return isinstance(expression, (ast.Name, ast.Attribute, ast.Subscript))
 

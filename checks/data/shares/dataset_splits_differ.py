@@ -53,6 +53,7 @@ from ddpdoctor.check import (
     Training,
     is_open,
     keyword,
+    last_name,
     lint,
     place,
     tree_of,
@@ -113,7 +114,7 @@ def _splits(event: OrderSeen, training: Training) -> list[Evidence]:
         Evidence(ast.unparse(call), f"{word}={value}", f"{file}:{call.lineno}")
         for file in files
         for call in tree_of(file).of(ast.Call)
-        for word, value in [SPLITTERS_BY_NAME.get(ast.unparse(call.func).rpartition(".")[2], ("", ""))]
+        for word, value in [SPLITTERS_BY_NAME.get(last_name(call.func), ("", ""))]
         if word and keyword(call, word) is None and not is_open(call)
     ]
 

@@ -38,6 +38,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    DISPATCHER,
+    SHARD,
     TRAINER,
     Ailment,
     DataSeen,
@@ -61,8 +63,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP621", Severity.ERROR)
-DISPATCHER = "DataLoaderDispatcher"
-OF_STREAMS = {DISPATCHER, "IterableDatasetShard"}
+OF_STREAMS = {DISPATCHER, SHARD}
 MEND = Fix(
     "leave the sampler to Accelerate",
     diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset))\n"

@@ -22,12 +22,11 @@ Holds for all versions of torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
+from ddpdoctor.check import Ailment, Finding, Fix, Place, Severity, probe
 
-from ..._cluster import groups
+from ._differ import differences
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host
@@ -39,30 +38,17 @@ AILMENT = Ailment("DDP104", Severity.ERROR)
 @probe
 def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     """Compare each file; only among hosts that were told of files."""
-    for name in sorted({name for host in cluster.hosts for name in host.code}):
-        values = groups(cluster.hosts, partial(_value, name))
-        if len(values) < 2:  # noqa: PLR2004 - to differ takes two
-            continue
-        (_, same), (_, others), *_ = values
-        odd = others[0]
+    for each in differences(cluster.hosts, lambda host: host.code, _value):
         yield Finding(
-            f"{name} differs: {_said(values)}",
-            tuple(
-                Evidence(f"{name}: {value}", "the same on all hosts", host.place)
-                for value, hosts in values
-                for host in hosts[:4]
-            ),
+            each.message,
+            each.evidence(": "),
             Fix(
                 "copy the folder anew",
-                command=f"rsync -a --delete ./ {odd.name}:$PWD/   # on {same[0].name}, in that folder",
+                command=f"rsync -a --delete ./ {each.odd.name}:$PWD/   # on {each.same.name}, in that folder",
             ),
-            Place(file=name, host=odd.name),
+            Place(file=each.name, host=each.odd.name),
             severity=None,
         )
-
-
-def _said(values: list[tuple[str, list[Host]]]) -> str:
-    return "; ".join(f"{value or 'not set'} on {', '.join(host.name for host in hosts[:8])}" for value, hosts in values)
 
 
 def _value(name: str, host: Host) -> str | None:

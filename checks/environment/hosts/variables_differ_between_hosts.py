@@ -25,12 +25,11 @@ Holds for torch 2.2 to 2.13. Sources: torch's distributed_c10d.py, `_create_proc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe, shell_quote
+from ddpdoctor.check import Ailment, Finding, Fix, Place, Severity, probe, shell_quote
 
-from ..._cluster import groups
+from ._differ import differences
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host
@@ -42,32 +41,19 @@ AILMENT = Ailment("DDP103", Severity.WARNING)
 @probe
 def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     """Compare each variable; a variable that is set on some hosts only differs."""
-    for name in sorted({name for host in cluster.hosts for name in host.variables}):
-        values = groups(cluster.hosts, partial(_value, name))
-        if len(values) < 2:  # noqa: PLR2004 - to differ takes two
-            continue
-        (usual, _), (_, others), *_ = values
-        odd = others[0]
+    for each in differences(cluster.hosts, lambda host: host.variables, _value):
         yield Finding(
-            f"{name} differs: {_said(values)}",
-            tuple(
-                Evidence(f"{name}={value}", "the same on all hosts", host.place)
-                for value, hosts in values
-                for host in hosts[:4]
-            ),
+            each.message,
+            each.evidence("="),
             Fix(
-                f"set {name} alike on all hosts",
-                command=f"export {name}={shell_quote(usual)}   # on {odd.name}"
-                if usual
-                else f"unset {name}   # on {odd.name}",
+                f"set {each.name} alike on all hosts",
+                command=f"export {each.name}={shell_quote(each.usual)}   # on {each.odd.name}"
+                if each.usual
+                else f"unset {each.name}   # on {each.odd.name}",
             ),
-            Place(variable=name, host=odd.name),
-            severity=Severity.ERROR if name == "TORCH_DISTRIBUTED_DEBUG" else None,
+            Place(variable=each.name, host=each.odd.name),
+            severity=Severity.ERROR if each.name == "TORCH_DISTRIBUTED_DEBUG" else None,
         )
-
-
-def _said(values: list[tuple[str, list[Host]]]) -> str:
-    return "; ".join(f"{value or 'not set'} on {', '.join(host.name for host in hosts[:8])}" for value, hosts in values)
 
 
 def _value(name: str, host: Host) -> str | None:

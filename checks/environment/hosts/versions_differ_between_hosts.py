@@ -23,12 +23,11 @@ Holds for all versions. Source: NCCL's src/init.cc ("mismatched versions").
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
+from ddpdoctor.check import Ailment, Finding, Fix, Place, Severity, probe
 
-from ..._cluster import groups
+from ._differ import differences
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host
@@ -40,32 +39,19 @@ AILMENT = Ailment("DDP102", Severity.WARNING)
 @probe
 def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     """Compare each version; only among hosts that have it: no torch at all is told by the host itself."""
-    for name in sorted({name for host in cluster.hosts for name in host.versions}):
-        values = groups(cluster.hosts, partial(_value, name))
-        if len(values) < 2:  # noqa: PLR2004 - to differ takes two
-            continue
-        (usual, same), (_, others), *_ = values
-        odd = others[0]
+    for each in differences(cluster.hosts, lambda host: host.versions, _value):
         yield Finding(
-            f"{name} differs: {_said(values)}",
-            tuple(
-                Evidence(f"{name} is {value}", "the same on all hosts", host.place)
-                for value, hosts in values
-                for host in hosts[:4]
-            ),
+            each.message,
+            each.evidence(" is "),
             Fix(
-                f"install the same {name} on all hosts",
-                command=f"pip install '{name}=={usual}'   # on {odd.name}"
-                if name == "torch"
-                else f"pip freeze   # on {odd.name} and on {same[0].name}",
+                f"install the same {each.name} on all hosts",
+                command=f"pip install '{each.name}=={each.usual}'   # on {each.odd.name}"
+                if each.name == "torch"
+                else f"pip freeze   # on {each.odd.name} and on {each.same.name}",
             ),
-            Place(host=odd.name),
-            severity=Severity.ERROR if name in ("torch", "NCCL", "CUDA of torch") else None,
+            Place(host=each.odd.name),
+            severity=Severity.ERROR if each.name in ("torch", "NCCL", "CUDA of torch") else None,
         )
-
-
-def _said(values: list[tuple[str, list[Host]]]) -> str:
-    return "; ".join(f"{value or 'not set'} on {', '.join(host.name for host in hosts[:8])}" for value, hosts in values)
 
 
 def _value(name: str, host: Host) -> str | None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import DDP, STARTS, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -41,7 +41,7 @@ ONE_NODE = Ambiguity(
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a global rank that names a device."""
-    if SPAWN & script.all_calls().keys() or script.frameworks:
+    if STARTS & script.all_calls().keys() or script.frameworks:
         return
     on_several = project.in_launches(SEVERAL_NODES)
     if project.others_say(r"\bspawn\(") and not on_several:
@@ -64,9 +64,3 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 SEVERAL_NODES = r"--nnodes[= ]+(?!1\b)\d|#SBATCH +(?:-N|--nodes)[= ]*(?!1\b)\d"
 """What a launch script, or a README, says of a training on several nodes."""
-SPAWN = {
-    "torch.multiprocessing.spawn",
-    "torch.multiprocessing.start_processes",
-    "torch.multiprocessing.Process",
-    "multiprocessing.Process",
-}

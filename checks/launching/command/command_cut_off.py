@@ -12,7 +12,7 @@ interpreter: /bin/bash^M", and sbatch refuses the script ("DOS line breaks").
 
 ## How to be sure
 
-`cat -A run.sh` shows the end of each line as `$`: a continued one ends in `\\$`, not in `\\ $` or `\\^M$`. In a file
+`cat -A run.sh` shows the end of each line as `$`: a continued one ends in `\$`, not in `\ $` or `\^M$`. In a file
 (`ddpdoctor lint`): the line below the launcher's command begins with an option.
 
 ## How to mend it

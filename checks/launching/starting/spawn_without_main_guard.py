@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, is_open, keyword, lint, log_pattern
+from ddpdoctor.check import SPAWN, Ailment, Finding, Fix, Record, Severity, is_open, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -57,7 +57,6 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 GUARD = 'if __name__ == "__main__":'
 
 

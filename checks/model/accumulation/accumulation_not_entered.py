@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     AccumulationUnused,
     Ailment,
     Evidence,
@@ -84,7 +84,7 @@ def while_training(event: AccumulationUnused) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for an Accelerator that is told to accumulate, in a file that calls its backward and never accumulates."""
-    for call in script.calls(*ACCELERATORS):
+    for call in script.calls(ACCELERATOR):
         steps = keyword(call, "gradient_accumulation_steps")
         if is_open(call) or not (isinstance(steps, ast.Constant) and isinstance(steps.value, int) and steps.value > 1):
             continue
@@ -93,7 +93,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             for node in script.nodes(ast.Call)
             if isinstance(node.func, ast.Attribute)
             and node.func.attr == "backward"
-            and script.made_by(node.func.value, *ACCELERATORS)
+            and script.made_by(node.func.value, ACCELERATOR)
             and _steps_with_it(script, node)
         ]
         if backwards and not project.says(BY_OTHERS):

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     DDP,
+    STARVED,
     Ailment,
     Evidence,
     Finding,
@@ -47,6 +48,7 @@ from ddpdoctor.check import (
 )
 
 from ..._places import line_of_last
+from ..._profiled import step_seconds
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP552", Severity.NOTE)
 LARGE = 0.2  # of a step
 LEAST = 0.005  # seconds of a step
-STARVED = 0.3  # of the time: beyond it, the threads that communicate wait for a core as well
 SHOWN = 4  # ranks
 
 
@@ -85,7 +86,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     times = min((round(min(each.synced, each.backwards)) for each in measured.values()), default=0)
     if not each_waits or times < 2:  # noqa: PLR2004 - as it has to be
         return
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
+    total = step_seconds(measured)
     lost = statistics.median(each_waits) * (times - 1)
     if lost < LEAST or lost / total < LARGE or any(each.starved > STARVED for each in event.ranks):
         return

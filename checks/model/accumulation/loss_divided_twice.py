@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     Ailment,
     Evidence,
     Finding,
@@ -132,18 +132,18 @@ def _owner(script: Script, node: ast.BinOp | ast.AugAssign) -> str:
     if code == OF_LIGHTNING:
         return "Lightning" if getattr(function, "name", "") == "training_step" and _is_returned(script, node) else ""
     match divisor:
-        case ast.Attribute(attr="gradient_accumulation_steps", value=owner) if script.made_by(owner, *ACCELERATORS):
+        case ast.Attribute(attr="gradient_accumulation_steps", value=owner) if script.made_by(owner, ACCELERATOR):
             return "" if _is_one(script) else "Accelerate"
         case ast.Call(func=ast.Attribute(attr="gradient_accumulation_steps"), args=[]):
             return "DeepSpeed" if script.calls("deepspeed.initialize") else ""
-    given = [steps for call in script.calls(*ACCELERATORS) if (steps := keyword(call, STEPS))]
+    given = [steps for call in script.calls(ACCELERATOR) if (steps := keyword(call, STEPS))]
     named = bool(given) and isinstance(divisor, (ast.Name, ast.Attribute, ast.Subscript))
     return "Accelerate" if named and all(ast.unparse(each) == code for each in given) else ""
 
 
 def _is_one(script: Script) -> bool:
     """Whether Accelerate is told, in figures, that nothing is accumulated: to divide by it changes nothing."""
-    given = [keyword(call, STEPS) for call in script.calls(*ACCELERATORS)]
+    given = [keyword(call, STEPS) for call in script.calls(ACCELERATOR)]
     held = [script.constant(each) if each is not None else None for each in given]
     return bool(held) and all(each is not None and each.value == 1 for each in held)
 

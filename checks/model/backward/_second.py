@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ddpdoctor.check import Tree, tree_of
+from ddpdoctor.check import Tree, tree_of, variables_in
 
 CARRIED, SUMMED, BEFORE = "carried", "summed", "before"
 LOOPS = (ast.For, ast.While)
@@ -71,7 +71,7 @@ def _grown(node: ast.AST) -> str:
     match node:
         case ast.AugAssign(target=ast.Name(id=name), op=ast.Add()):
             return name
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add())) if name in _read(node.value):
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add())) if name in variables_in(node.value):
             return name
     return ""
 
@@ -80,8 +80,8 @@ def _handed_on(loop: ast.For | ast.While, assign: ast.Assign) -> Iterator[str]:
     """Yield the names that a call takes and gives, and that nothing else in the loop sets."""
     given = {each.id for target in assign.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     call = assign.value
-    taken = {name for each in getattr(call, "args", ()) for name in _read(each)}
-    taken |= {name for each in getattr(call, "keywords", ()) for name in _read(each.value)}
+    taken = {name for each in getattr(call, "args", ()) for name in variables_in(each)}
+    taken |= {name for each in getattr(call, "keywords", ()) for name in variables_in(each.value)}
     for name in sorted(given & taken):
         if not _set_beside(loop, name, assign):
             yield name
@@ -90,7 +90,7 @@ def _handed_on(loop: ast.For | ast.While, assign: ast.Assign) -> Iterator[str]:
 def _begins_anew(loop: ast.For | ast.While, name: str) -> bool:
     """Whether the loop sets the name to something that is not made of it."""
     return any(
-        isinstance(node, ast.Assign) and _sets(node, name) and name not in _read(node.value)
+        isinstance(node, ast.Assign) and _sets(node, name) and name not in variables_in(node.value)
         for inner in loop.body
         for node in ast.walk(inner)
     )
@@ -109,7 +109,3 @@ def _set_beside(loop: ast.For | ast.While, name: str, but: ast.stmt) -> bool:
 
 def _sets(node: ast.Assign, name: str) -> bool:
     return any(isinstance(each, ast.Name) and each.id == name for target in node.targets for each in ast.walk(target))
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

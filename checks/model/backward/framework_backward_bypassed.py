@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     Ailment,
     BackwardBypassed,
     Evidence,
@@ -144,7 +144,7 @@ def _owner(script: Script) -> Owner | None:
         name = engine_of(script, call)
         if name.isidentifier() and f"{name}.step(" in script.text:
             return Owner("DeepSpeed", name, call, UNDIVIDED, Severity.WARNING)
-    for call in script.calls(*ACCELERATORS):
+    for call in script.calls(ACCELERATOR):
         what = _what(call)
         match script.tree.parents.get(call):
             case ast.Assign(targets=[ast.Name(id=name)]) if what and f"{name}.prepare(" in script.text:

@@ -31,7 +31,19 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, given, is_open, lint, log_pattern
+from ddpdoctor.check import (
+    DATA_PARALLEL,
+    Ailment,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    given,
+    is_open,
+    lint,
+    log_pattern,
+)
 
 from .._logs import NOT_ON_FIRST, TRAINER, WRAPPED_TWICE, beside
 
@@ -90,7 +102,6 @@ def in_a_broadcast(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-WRAPPERS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 OTHERWISE = r"CUDA_VISIBLE|DistributedDataParallel|\bDDP\b"
 """What occurs where each rank sees one GPU, or another wrapper is meant for several ranks."""
 
@@ -101,7 +112,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     chosen = [each for each in script.calls("torch.cuda.set_device") if each.args and script.can_differ(each.args[0])]
     if not chosen or not script.runs_in_ranks or project.says(OTHERWISE):
         return
-    for call in script.calls(*WRAPPERS):
+    for call in script.calls(DATA_PARALLEL):
         if given(call, 1, "device_ids") is not None or is_open(call) or script.guards(call):
             continue
         if call.args and script.all_ranks_reach(call):

@@ -33,7 +33,19 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
+from ddpdoctor.check import (
+    DATA_PARALLEL,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    lint,
+    log_pattern,
+)
 
 from .._logs import TRAINER, beside
 
@@ -120,7 +132,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         asked = ast.unparse(call.args[0]) if call.args else ""
         if owner is None or getattr(function, "name", "") != "forward" or asked != "self.parameters()":
             continue
-        for wrap in script.calls("torch.nn.parallel.DataParallel"):
+        for wrap in script.calls(DATA_PARALLEL):
             model = script.value(wrap.args[0]) if wrap.args else None
             if isinstance(model, ast.Call) and script.names_class(model.func) is owner and len(call.args) == 1:
                 yield Finding(

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     DDP,
     Ailment,
     Bypassed,
@@ -189,7 +189,7 @@ def taken_off(script: Script, project: Around) -> Iterator[Finding]:
 
 PREPARES = {
     **dict.fromkeys(("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric"), "setup"),
-    **dict.fromkeys(ACCELERATORS, "prepare"),
+    ACCELERATOR: "prepare",
 }
 """What returns the wrapped model of a framework in the place of the one that it is given."""
 

@@ -34,6 +34,7 @@ from itertools import repeat
 
 from ddpdoctor.check import (
     ACCELERATE,
+    ANOTHERS,
     LIGHTNING,
     Ailment,
     Evidence,
@@ -52,7 +53,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ledger import caller_of, data_parallel_sheets, seen
-from ..._sheets import ANOTHERS, NEVER, Line, Sheet
+from ..._sheets import NEVER, Line, Sheet
 from .._training import strays_apart, together
 from .._words import counted, frozen_later, listed
 

@@ -45,6 +45,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    ANOTHERS,
     Ailment,
     Ended,
     Evidence,
@@ -63,7 +64,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, have_parted, last_steps, line_of, norms, seen, sheets
-from ..._sheets import ANOTHERS, NEVER, Sheet
+from ..._sheets import NEVER, Sheet
 from ..._updates import TOLD, apart, updates
 from ._one_training import HALF, in_vain, meant, one_training, sends_after_backward
 

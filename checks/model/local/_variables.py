@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ddpdoctor.check import last_name, tree_of
+from ddpdoctor.check import last_name, tree_of, variables_in
 
 from ._statements import REDUCES
 
@@ -27,7 +27,7 @@ def made_of_many(file: str, name: str) -> tuple[str, int] | None:
         for _, value in assigned.get(waiting.pop(0), ()):
             if any(isinstance(each, ast.Call) and REDUCES.match(last_name(each.func)) for each in ast.walk(value)):
                 return file, min(line for line, _ in assigned[name])
-            more = _names(value) & assigned.keys() - seen
+            more = variables_in(value) & assigned.keys() - seen
             seen |= more
             waiting += sorted(more)
     return None
@@ -37,11 +37,7 @@ def meets_samples(file: str, name: str) -> bool:
     """Whether an expression shifts or scales something else by it."""
     for node in ast.walk(tree_of(file).module):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC):
-            sides = [_names(node.left), _names(node.right)]
+            sides = [variables_in(node.left), variables_in(node.right)]
             if any(name in ours and others - {name} for ours, others in (sides, sides[::-1])):
                 return True
     return False
-
-
-def _names(node: ast.expr) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

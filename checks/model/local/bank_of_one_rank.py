@@ -51,6 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._sheets import differ
 from .._alike import earlier, without_parallelism
 from ._held import Attribute
 from ._lists import compared_list
@@ -58,7 +59,6 @@ from ._products import ATTENTION, gathers
 
 AILMENT = Ailment("DDP1552", Severity.WARNING)
 SURE = 2  # steps in which it is another one
-EQUAL = 1e-3  # of the norm
 PLANE = 2
 
 Rows = dict[str, list[Statistic]]
@@ -127,7 +127,7 @@ def _banks(ranks: dict[int, StepFingerprinted]) -> Rows:
         {each.path: each for each in step.statistics if _is_compared(each, step.products)} for step in ranks.values()
     ]
     rows = {path: [each[path] for each in told] for path in told[0] if all(path in each for each in told)}
-    return {path: row for path, row in rows.items() if _apart(row)}
+    return {path: row for path, row in rows.items() if differ([each.print for each in row])}
 
 
 def _is_compared(held: Statistic, products: tuple[Product, ...]) -> bool:
@@ -141,14 +141,6 @@ def _is_compared(held: Statistic, products: tuple[Product, ...]) -> bool:
         if each.computed and not each.both and not set(each.way) & ATTENTION and (whole or part):
             return True
     return False
-
-
-def _apart(row: list[Statistic]) -> bool:
-    prints = [each.print for each in row if each.print is not None]
-    if len(prints) != len(row):
-        return False
-    scale = max(each[-1] for each in prints)
-    return any(max(values) - min(values) > EQUAL * scale for values in zip(*prints, strict=True))
 
 
 def _finding(row: list[Statistic], attribute: Attribute, event: StepFingerprinted) -> Finding:

@@ -36,6 +36,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    BEST,
     Ailment,
     Evaluated,
     Evidence,
@@ -55,7 +56,6 @@ from ._numbers import name_of
 
 AILMENT = Ailment("DDP1555", Severity.WARNING)
 EQUAL = 1e-4  # relative: what is added up in another order
-BEST = re.compile(r"best|lowest|highest|minimum|maximum|(^|_)(min|max)(_|$)", re.IGNORECASE)
 REDUCES = {"all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather"}
 KEEPS = re.compile(r"^(state_dict|deepcopy|save\w*|\w*checkpoint\w*|snapshot)$")
 

@@ -49,11 +49,11 @@ from ddpdoctor.check import (
 from ddpdoctor.frameworks import ACCELERATE, FABRIC, LIGHTNING
 
 from ..._evaluations import shares_gradients
+from ..._sheets import differ
 from .._alike import weights_apart
 from .._words import listed
 
 AILMENT = Ailment("DDP1557", Severity.ERROR)
-EQUAL = 1e-3  # of the norm
 FRAMEWORKS = (None, ACCELERATE, LIGHTNING, FABRIC)
 """Those that leave a copy of the model to the script."""
 
@@ -89,15 +89,9 @@ def _is_alike(one: Used, other: Used) -> bool:
 
 def _apart(copies: list[Used]) -> list[str]:
     """Return the parameters that are not the same in all of these copies."""
-    found, first = [], copies[0]
+    first = copies[0]
     columns = zip(first.names[: first.parameters], *(each.prints for each in copies), strict=False)
-    for name, *prints in columns:
-        known = [each for each in prints if each is not None]
-        scale = max((each[-1] for each in known), default=0.0)
-        values = zip(*known, strict=False)
-        if len(known) == len(copies) and any(max(row) - min(row) > EQUAL * scale for row in values):
-            found.append(name)
-    return found
+    return [name for name, *prints in columns if differ(prints)]
 
 
 def _finding(copies: list[Used], names: list[str]) -> Finding:

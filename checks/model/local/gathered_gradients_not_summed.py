@@ -63,7 +63,6 @@ SURE = 2  # steps
 WORLD = re.compile(r"world|n_?ranks|num_ranks|replicas|n_?gpus|num_gpus|nprocs|num_processes|get_size", re.IGNORECASE)
 TALKS = re.compile(r"reduce|gather|scatter|all_to_all|broadcast|psum|^send$|^recv$|sync")
 PLAIN = {"tuple", "list", "range", "len", "zip", "enumerate", "int", "isinstance", "slice", "sum"}
-SCALES = (ast.Mult, ast.Div)
 
 
 @watch(StepFingerprinted)

@@ -56,6 +56,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._sheets import differ
 from .._alike import earlier, without_parallelism
 from .._words import listed
 from ._held import Attribute
@@ -63,7 +64,6 @@ from ._variables import made_of_many, meets_samples
 
 AILMENT = Ailment("DDP1524", Severity.WARNING)
 SURE = 3  # steps
-EQUAL = 1e-3  # of the norm
 METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECASE)
 """In the name of a class that tells of a training, and does not steer it."""
 
@@ -144,14 +144,7 @@ def _is_alike(one: Statistic, other: Statistic) -> bool:
 
 
 def _apart(rows: Rows) -> set[str]:
-    found = set()
-    for path, row in rows.items():
-        prints = [each.print for each in row if each.print is not None]
-        if len(prints) == len(row):
-            scale = max(each[-1] for each in prints)
-            if any(max(values) - min(values) > EQUAL * scale for values in zip(*prints, strict=True)):
-                found.add(path)
-    return found
+    return {path for path, row in rows.items() if differ(_prints(row))}
 
 
 def _prints(row: list[Statistic]) -> list[tuple[float, ...] | None]:

@@ -90,7 +90,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 def _finding(match: re.Match[str], proof: Evidence, where: Place, text: str) -> Finding:
-    """Give Accelerate's own fix where its code asked for the dimension."""
+    """Return Accelerate's own fix where its code asked for the dimension."""
     asked, has = (match["asked"] or match["one"]).strip(), match["has"] if match["asked"] else match["those"]
     return Finding(
         f"the device mesh has no dimension {asked}: it has {has.strip() or 'none'}",

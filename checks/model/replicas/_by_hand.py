@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import given, keyword
+from ddpdoctor.check import SPAWN, given, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -49,12 +49,9 @@ def _is_of_all(script: Script, call: ast.Call) -> bool:
     return not any(each.is_rankish(script.tree) for each in script.guards(call))
 
 
-SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-
-
 def hands_over_a_model(script: Script) -> bool:
     """Whether ranks that are spawned are passed a model, which they begin with then, or something that is not seen."""
-    for call in script.calls(*SPAWNS):
+    for call in script.calls(*SPAWN):
         target = given(call, 0, "fn")
         function = script.names_function(target) if target is not None else None
         names = [each.arg for each in function.args.args] if function is not None else ["model"]

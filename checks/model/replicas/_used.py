@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import StepFingerprinted, Training, Used
 
+from ..._sheets import differ
 from .._alike import without_parallelism
 
 if TYPE_CHECKING:
     from ..._sheets import Print
-
-EQUAL = 1e-3  # of the norm
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,7 @@ class Seen:
     @property
     def differs(self) -> bool:
         """Whether the ranks have something else before the last step."""
-        last = [each for each in self.prints[-1] if each is not None]
-        if len(last) < len(self.prints[-1]):
-            return False
-        scale = max(each[-1] for each in last)
-        return any(max(values) - min(values) > EQUAL * scale for values in zip(*last, strict=True))
+        return differ(self.prints[-1])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ and the average of gradients that belong to different weights trains none of the
 Print `sum(p.sum() for p in model.parameters())` on each rank before the first step. In a source (`ddpdoctor lint`): the
 file makes a DistributedOptimizer and steps it, and no file in reach broadcasts parameters, loads weights, seeds the
 random numbers alike, or keeps its state in `hvd.elastic`. In a running training the watch compares the weights
-themselves (DDP573).
+themselves (replicas-begin-apart).
 
 ## How to mend it
 

@@ -36,6 +36,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    CLIP_NORM,
     Ailment,
     Evidence,
     Finding,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP579", Severity.ERROR)
-CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 SURE = 2  # times
 FIX = Fix(
     "unscale the gradients before they are clipped",
@@ -89,7 +89,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a clipping between the scaled backward and the scaler's step of one block."""
     if any(isinstance(node.func, ast.Attribute) and node.func.attr == "unscale_" for node in script.nodes(ast.Call)):
         return
-    for call in script.calls(*CLIPS):
+    for call in script.calls(CLIP_NORM):
         statement = script.tree.statement(call)
         block = script.tree.block(statement) if statement is not None else []
         if statement is None or statement not in block:

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    FSDP,
     Ailment,
     Evidence,
     Finding,
@@ -55,10 +56,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP1572", Severity.ERROR)
-FSDP1 = (
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-)
 MEND = Fix(
     "let the scaler ask all ranks",
     diff="-scaler = torch.amp.GradScaler()\n"
@@ -90,7 +87,7 @@ def while_training(event: ShardsScaled, training: Training) -> Iterator[Finding]
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a function that wraps with FSDP, and makes the plain scaler that steps."""
-    wraps = script.calls(*FSDP1)
+    wraps = script.calls(FSDP)
     if not wraps or "ShardedGradScaler" in script.text or "NO_SHARD" in script.text:
         return
     for wrap in wraps:

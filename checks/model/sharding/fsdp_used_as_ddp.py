@@ -31,7 +31,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
+from ddpdoctor.check import CLIP_NORM, FSDP, Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
 from ._optimizers import is_built_again, is_optimizer_of
 
@@ -39,17 +39,12 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP555", Severity.ERROR)
-FSDP = (
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-)
-CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 
 
 @lint
 def optimizer_before(script: Script) -> Iterator[Finding]:
     """Look for an optimizer of the bare parameters in the block that wraps the model later."""
-    for wrap in script.calls(*FSDP):
+    for wrap in script.calls(FSDP):
         model, statement = given(wrap, 0, "module"), script.tree.statement(wrap)
         if not isinstance(model, ast.Name) or statement is None or is_open(wrap) or keyword(wrap, "use_orig_params"):
             continue
@@ -72,10 +67,10 @@ def optimizer_before(script: Script) -> Iterator[Finding]:
 @lint
 def torch_clips(script: Script) -> Iterator[Finding]:
     """Look for torch's clipping of the parameters of what FullyShardedDataParallel holds."""
-    for call in script.calls(*CLIPS):
+    for call in script.calls(CLIP_NORM):
         match call.args[0] if call.args else None:
             case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
-                wrap = script.made_by(model, *FSDP)
+                wrap = script.made_by(model, FSDP)
                 strategy = keyword(wrap, "sharding_strategy") if wrap is not None else None
                 if wrap is None or is_open(wrap) or (strategy is not None and not _shards(strategy)):
                     continue

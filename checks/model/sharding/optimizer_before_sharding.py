@@ -41,6 +41,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    FULLY_SHARD,
     Ailment,
     Evidence,
     Finding,
@@ -62,11 +63,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP577", Severity.ERROR)
-FULLY_SHARD = (
-    "torch.distributed.fsdp.fully_shard",
-    "torch.distributed.fsdp._fully_shard.fully_shard",
-    "torch.distributed._composable.fsdp.fully_shard",
-)
 
 
 @watch(StaleParametersHeld)
@@ -104,7 +100,7 @@ def _fix(api: str, kind: str) -> Fix:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for an optimizer of all parameters in the block that shards the model as a whole later."""
-    for call in script.calls(*FULLY_SHARD):
+    for call in script.calls(FULLY_SHARD):
         model, statement = given(call, 0, "module"), script.tree.statement(call)
         if not isinstance(model, ast.Name) or statement is None or is_open(call):
             continue

@@ -36,7 +36,19 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, ShardingBegan, Training, lint, place, watch
+from ddpdoctor.check import (
+    FULLY_SHARD,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    ShardingBegan,
+    Training,
+    lint,
+    place,
+    watch,
+)
 
 from .._words import listed
 
@@ -100,7 +112,7 @@ COPIES = (
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for parts that one rank alone gives values, where each rank has its own."""
-    shards = next(iter(script.calls(*SHARDS)), None)
+    shards = next(iter(script.calls(FULLY_SHARD)), None)
     empty = [each for each in script.nodes(ast.Call) if _called(each) == "to_empty"]
     if shards is None or not empty or project.says(COPIES):
         return
@@ -120,9 +132,6 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
-
-
-SHARDS = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 
 
 def _called(call: ast.Call) -> str:

@@ -27,16 +27,17 @@ Holds for torch 2.2 to 2.13. Source: PyTorch documentation, DistributedDataParal
 from __future__ import annotations
 
 import ast
-import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     DDP,
+    STARVED,
     Ailment,
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Place,
     Profiled,
@@ -48,15 +49,15 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._profiled import step_seconds
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP550", Severity.NOTE)
-SEARCH = "graph searched"
 MUCH, LEAST = 0.05, 0.0005  # of the time; seconds of a step
 FEWEST = 5  # steps in which the search was seen
 SHOWN = 4  # ranks
-STARVED = 0.3  # of the time: beyond it, the share of what the thread computes counts
 
 
 @lint
@@ -82,17 +83,17 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     if any(each.device != "cpu" for each in event.ranks):
         return
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
+    total = step_seconds(measured)
     shares = {}
     for rank in event.ranks:
         told = sampled[rank.rank]
-        lines = [each for each in told.sampled if each.kind == SEARCH]
+        lines = [each for each in told.sampled if each.kind == LineKind.GRAPH_SEARCHED]
         part = sum(each.nanoseconds for each in lines) / max(1, told.nanoseconds)
         if rank.starved > STARVED:
             part = min(part, sum(each.processor for each in lines) / max(1, told.processor))
         shares[rank.rank] = part
     least = min(shares.values())
-    line = next((each for each in next(iter(sampled.values())).sampled if each.kind == SEARCH), None)
+    line = next((each for each in next(iter(sampled.values())).sampled if each.kind == LineKind.GRAPH_SEARCHED), None)
     if line is None or line.steps < FEWEST or least < MUCH or least * total < LEAST:
         return
     yield Finding(

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    DATA_PARALLEL,
     DDP,
     Ailment,
     Evidence,
@@ -99,7 +100,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a wrapper around what is a wrapper at this line, on every way; DeepSpeed's engine is one."""
-    for call in script.calls(DDP, "torch.nn.parallel.DataParallel"):
+    for call in script.calls(DDP, DATA_PARALLEL):
         if model := given(call, 0, "module"):
             inner = ast.get_source_segment(script.text, model) or ast.unparse(model)
             yield from _again(

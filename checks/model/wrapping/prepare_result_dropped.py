@@ -31,15 +31,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import ACCELERATOR, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP595", Severity.ERROR)
 OWNERS = {
-    "accelerate.Accelerator": {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer"},
-    "accelerate.accelerator.Accelerator": {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer"},
+    ACCELERATOR: {"prepare", "prepare_model", "prepare_data_loader", "prepare_optimizer"},
     "lightning.fabric.Fabric": {"setup", "setup_module", "setup_dataloaders"},
     "lightning.Fabric": {"setup", "setup_module", "setup_dataloaders"},
     "lightning_fabric.Fabric": {"setup", "setup_module", "setup_dataloaders"},

@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, INIT, Ailment, Finding, Fix, Record, Severity, lint, log_pattern
+from ddpdoctor.check import DATA_PARALLEL, DDP, FSDP, INIT, Ailment, Finding, Fix, Record, Severity, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -93,8 +93,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 ADDRESSES = {
     DDP: "DistributedDataParallel",
-    "torch.nn.parallel.DataParallel": "DataParallel",
-    "torch.distributed.fsdp.FullyShardedDataParallel": "FullyShardedDataParallel",
+    DATA_PARALLEL: "DataParallel",
+    FSDP: "FullyShardedDataParallel",
     "torch.utils.data.DistributedSampler": "DistributedSampler",
     INIT: "init_process_group",
 }

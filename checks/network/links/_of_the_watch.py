@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ddpdoctor.check import Ambiguity, Finding, Fix, Log, Record
+from ddpdoctor.check import RANKS, Ambiguity, Finding, Fix, Log, Record
 
 OF_ITS_OWN = (
     r"ddpdoctor: error DDP343 peer-connection-lost: (?:(?P<card>[\w.@-]+), the interface of this host at "
     r"(?P<own>[\w.:]+), is down|no interface of this host has (?P<lost>[\w.:]+))[^\n]*"
 )
 OF_A_PEER = r"ddpdoctor: error DDP343 peer-connection-lost: (?P<peer>[\w.:-]+) has stopped answering[^\n]*"
-ALIVE = r"ddpdoctor-ranks: |ddpdoctor: error DDP343 peer-connection-lost: "
+ALIVE = rf"{RANKS}|ddpdoctor: error DDP343 peer-connection-lost: "
 UNTIL_THE_END = "both hosts reach each other until the training ends"
 
 

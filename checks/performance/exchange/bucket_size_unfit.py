@@ -30,6 +30,7 @@ import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    STARVED,
     Ailment,
     Evidence,
     Finding,
@@ -44,6 +45,7 @@ from ddpdoctor.check import (
 )
 
 from ..._places import line_of_last
+from ..._profiled import step_seconds
 from .._steps import STEADY, exposed
 
 AILMENT = Ailment("DDP909", Severity.NOTE)
@@ -51,7 +53,6 @@ MIB = 1 << 20
 TINY, FEWEST, TIMES = MIB // 4, 8, 4  # bytes of a bucket on average; buckets; how many times those of the default
 LARGE, ALL = 64 * MIB, 0.9  # bytes of all gradients; of them in one bucket
 SHARE, LEAST = 0.2, 0.002  # of a step; seconds of it
-STARVED = 0.3  # of the time: beyond it, the threads that communicate wait for a core as well
 SHOWN = 4  # ranks
 
 
@@ -63,7 +64,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     if not waits or any(each.starved > STARVED for each in event.ranks):
         return
     first = next(iter(measured.values()))
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
+    total = step_seconds(measured)
     middle = statistics.median(waits)
     steady = sum(each > SHARE / 2 * total for each in waits) >= STEADY * len(waits)
     if not steady or middle < max(LEAST, SHARE * total) or not first.buckets:

@@ -27,7 +27,6 @@ Holds for torch 2.2 to 2.13. Source: torch's torch/nn/parallel/distributed.py, `
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -35,6 +34,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Place,
     Profiled,
@@ -45,11 +45,11 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._profiled import step_seconds
 from .._lines import own
 from .._steps import on_cpu
 
 AILMENT = Ailment("DDP911", Severity.NOTE)
-BROADCAST = "buffers broadcast"
 LARGE = 4 << 20  # bytes
 MUCH, LEAST = 0.2, 0.002  # of the time; seconds of a step
 SHOWN = 4  # ranks
@@ -65,8 +65,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     shares = {rank: _share(told) for rank, told in sampled.items()}
     least = min(shares.values())
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
-    lines = [line for told in sampled.values() for line in told.sampled if line.kind == BROADCAST]
+    total = step_seconds(measured)
+    lines = [line for told in sampled.values() for line in told.sampled if line.kind == LineKind.BUFFERS_BROADCAST]
     if not lines or least < MUCH or least * total < LEAST:
         return
     first = next(iter(measured.values()))
@@ -94,5 +94,5 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
 
 def _share(told: LinesSampled) -> float:
     """Return the share of the broadcast in the time in which the rank did not wait for a core."""
-    spent = sum(own(line) for line in told.sampled if line.kind == BROADCAST)
+    spent = sum(own(line) for line in told.sampled if line.kind == LineKind.BUFFERS_BROADCAST)
     return spent / max(1, told.nanoseconds - told.waited)

@@ -32,6 +32,7 @@ import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    STARVED,
     Ailment,
     Evidence,
     Finding,
@@ -46,6 +47,7 @@ from ddpdoctor.check import (
 )
 
 from ..._places import line_of_last
+from ..._profiled import step_seconds
 from .._steps import STEADY, exposed
 from ._links import busy_in_step, seen as seen_link, slow_links
 
@@ -53,7 +55,6 @@ AILMENT = Ailment("DDP905", Severity.NOTE)
 MUCH = 0.4  # of a step
 LEAST = 0.01  # seconds of a step
 SMALL = 4 << 20  # bytes of gradients: less is no matter of bandwidth
-STARVED = 0.3  # of the time: beyond it, the threads that communicate wait for a core as well
 BATCHES = 4  # of a step, for which is told what it gives
 SHOWN = 4  # ranks
 
@@ -71,7 +72,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     size = max((sum(each.buckets) for each in measured.values()), default=0)
     if not waits or size < SMALL or any(each.synced > 1.5 for each in measured.values()):  # noqa: PLR2004 - once a step
         return
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
+    total = step_seconds(measured)
     middle = statistics.median(waits)
     starved = any(each.starved > STARVED for each in event.ranks)
     steady = sum(each > MUCH / 2 * total for each in waits) >= STEADY * len(waits)

@@ -30,6 +30,7 @@ import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    STARVED,
     Ailment,
     CallsTimed,
     Evidence,
@@ -46,7 +47,7 @@ from ddpdoctor.check import (
 from .._steps import on_cpu, promise
 from ..source._at_line import PARAMETERS, what_at
 from ..source._step_body import seldom
-from ..step._calls import ALONE, SMALL, STARVED, Cost, by_line, cost_of
+from ..step._calls import ALONE, SMALL, Cost, by_line, cost_of
 
 AILMENT = Ailment("DDP927", Severity.NOTE)
 MUCH, LEAST = 0.2, 0.002  # of a step; seconds of a step

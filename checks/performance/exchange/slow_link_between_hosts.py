@@ -55,7 +55,7 @@ SHOWN = 4  # ranks
 
 
 @watch(StepsTimed)
-def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:  # noqa: ARG001 - the moment
+def while_training(training: Training) -> Iterator[Finding]:
     """Look for the link of this host that has something to send most of the time."""
     slow, measured = slow_links(training), training.by_rank(Profiled)
     if not slow:

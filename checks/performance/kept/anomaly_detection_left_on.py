@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import ast
 import re
-import statistics
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import (
@@ -34,6 +33,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Place,
     Profiled,
@@ -45,8 +45,9 @@ from ddpdoctor.check import (
     withs_around,
 )
 
+from ..._profiled import step_seconds
+
 AILMENT = Ailment("DDP912", Severity.NOTE)
-KEPT = "stack kept"
 MUCH, LEAST = 0.05, 0.0005  # of what the thread computes; seconds of a step
 HALF = 0.5  # of the steps
 SWITCHES = re.compile(r"\b(set_)?detect_anomaly\((?!False)")
@@ -65,12 +66,12 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     steps = max(each.steps for each in event.ranks)
     shares = {
-        rank: sum(line.processor for line in told.sampled if line.kind == KEPT) / max(1, told.processor)
+        rank: sum(line.processor for line in told.sampled if line.kind == LineKind.STACK_KEPT) / max(1, told.processor)
         for rank, told in sorted(sampled.items())
     }
     least = min(shares.values())
-    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
-    line = next((line for told in sampled.values() for line in told.sampled if line.kind == KEPT), None)
+    total = step_seconds(measured)
+    line = next((line for told in sampled.values() for line in told.sampled if line.kind == LineKind.STACK_KEPT), None)
     if line is None or least < MUCH or least * total < LEAST:
         return
     switch = next((each for each in _contexts(line) if _switches_on(each)), "torch.autograd.set_detect_anomaly(True)")
@@ -94,7 +95,9 @@ def _is_on_within_steps(sampled: Mapping[int, LinesSampled]) -> bool:
     """Whether the line that keeps stacks stands in a ``with`` that switches it on, in half of the steps or more."""
     return all(
         any(
-            line.kind == KEPT and line.steps >= HALF * told.steps and any(map(_switches_on, _contexts(line)))
+            line.kind == LineKind.STACK_KEPT
+            and line.steps >= HALF * told.steps
+            and any(map(_switches_on, _contexts(line)))
             for line in told.sampled
         )
         for told in sampled.values()

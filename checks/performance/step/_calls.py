@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddpdoctor.check import CallsTimed, LinesSampled, RankSteps, StepsTimed, TimedCall, Training
+from ddpdoctor.check import STARVED, CallsTimed, LineKind, LinesSampled, RankSteps, StepsTimed, TimedCall, Training
 
 from .._lines import share
 from .._steps import STEADY
 
 MANY = 16  # calls of a step
 SMALL = 1024  # numbers of a collective: a metric, or a decision
-STARVED = 0.3  # of the time: beyond it, a call waits for a core
 READS = "Tensor."
 ALONE = (READS, "print", "logging")
 """What a rank does by itself: all others are collectives, in which it waits."""
@@ -89,7 +88,7 @@ def _share(training: Training, rank: RankSteps, call: TimedCall) -> tuple[float,
         return 0.0, ""
     found = [(0.0, "")]
     for line in told.sampled:
-        if line.kind != "logging" and (line.kind or call.times < MANY * call.steps):
+        if line.kind != LineKind.LOGGING and (line.kind or call.times < MANY * call.steps):
             continue
         part = share(told, line, rank)
         if (line.inner_file, line.inner_line) == (call.file, call.line):
@@ -105,7 +104,7 @@ def _collective(training: Training, rank: int, call: TimedCall) -> tuple[float, 
     lines = [
         each
         for each in (told.sampled if told else ())
-        if each.kind == "collective" and (each.inner_file, each.inner_line) == (call.file, call.line)
+        if each.kind == LineKind.COLLECTIVE and (each.inner_file, each.inner_line) == (call.file, call.line)
     ]
     if told is None or not lines:
         return 1.0, ""

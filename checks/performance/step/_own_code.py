@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 
-from ddpdoctor.check import LinesSampled, SampledLine, statement_at, tree_of
+from ddpdoctor.check import LineKind, LinesSampled, SampledLine, statement_at, tree_of
 
 from ..source._again import first_forward
 from ..source._at_line import (
@@ -26,13 +26,19 @@ from ..source._batch_work import of_the_batch
 from ..source._past import past_at
 from ..source._unchanging import made_anew
 
-OPEN = ("", "module called", "forward", "backward", "logging", "collective")
+OPEN = (
+    "",
+    LineKind.MODULE_CALLED,
+    LineKind.FORWARD,
+    LineKind.BACKWARD,
+    LineKind.LOGGING,
+    LineKind.COLLECTIVE,
+)
 """What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""
 PAST, BATCH, AGAIN, ANEW = "all of the past", "the batch alone", "forward again", "made anew"
 ORDERED = "order drawn up"
-CALLS_MODEL = {"forward", "module called"}
+CALLS_MODEL = {LineKind.FORWARD, LineKind.MODULE_CALLED}
 LOOPS = {NUMBERS, PARAMETERS, FILLED, ROWS}
-BEGUN = "loader begun"
 NOT_A_WORKERS = {ASLEEP, WRITTEN, READ, HOOK}
 Group = tuple[str, str, int]
 
@@ -42,7 +48,7 @@ def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
     found: dict[Group, list[SampledLine]] = {}
     models = frozenset(line.line for line in told.sampled if line.kind in CALLS_MODEL)
     for line in told.sampled:
-        if line.kind in {"", "module called", "data"} and evaluates(line.file, line.line):
+        if line.kind in {"", LineKind.MODULE_CALLED, LineKind.DATA} and evaluates(line.file, line.line):
             found.setdefault((EVALUATED, line.file, line.line), []).append(line)
             continue
         if in_sampler(line):
@@ -56,7 +62,7 @@ def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
 
 def in_sampler(line: SampledLine) -> bool:
     """Whether a loop's own pass begins, or goes on, in lines of the user's most of the time: those of a sampler."""
-    if line.kind != BEGUN or "iter(" in linecache.getline(line.file, line.line):
+    if line.kind != LineKind.LOADER_BEGUN or "iter(" in linecache.getline(line.file, line.line):
         return False
     return 2 * sum(part.nanoseconds for part in _of_sampler(line)) >= line.nanoseconds
 
@@ -120,8 +126,10 @@ def _together(parts: list[SampledLine]) -> SampledLine:
 
 def _is_apt(what: str, kind: str) -> bool:
     """Whether that can be what the time goes to where the sampler saw this: in backward hooks alone."""
-    if kind == "backward":
+    if kind == LineKind.BACKWARD:
         return what == HOOK
-    if kind == "forward":
+    if kind == LineKind.FORWARD:
         return what in {SAMPLES, FILLED, HOOK}
-    return what == PARAMETERS if kind == "collective" else what != SAMPLES or kind == "module called"
+    if kind == LineKind.COLLECTIVE:
+        return what == PARAMETERS
+    return what != SAMPLES or kind == LineKind.MODULE_CALLED

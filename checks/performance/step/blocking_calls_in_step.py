@@ -14,7 +14,7 @@ line that takes a tenth of the step or more in the median step, and 2 ms or more
 that read tensors, or that print and log, where they do so together: of collectives on the rank that waits least, of
 the rest on the rank that takes longest. Only calls that your own lines make by themselves count, outside the forward
 of a module, the backward and an optimizer's step, and of collectives those of at most 1,024 numbers: a metric or a
-decision. What is larger is large-collective-each-step (DDP927). Before the calls are timed, it is looked every few
+decision. What is larger is large-collective-each-step. Before the calls are timed, it is looked every few
 milliseconds where the thread is; of many calls in a step the line's share of that counts where it is larger: timing
 makes calls longer. Of collectives it counts where it is smaller. Where ranks wait for a core, it alone counts, without
 what that takes, and of collectives nothing is said. On a GPU ddpdoctor shows the times, and does not judge them:

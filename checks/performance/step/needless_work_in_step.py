@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Ailment,
     Finding,
     Fix,
+    LineKind,
     Severity,
     StepsTimed,
     Training,
@@ -84,23 +85,29 @@ def twice(_: int) -> float:
 
 
 KINDS = {
-    "checkpoint written": Kind("writes a checkpoint", "write a checkpoint once in many steps, or after the epoch"),
-    "copied": Kind("copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better"),
-    "loader begun": Kind(
+    LineKind.CHECKPOINT_WRITTEN: Kind(
+        "writes a checkpoint", "write a checkpoint once in many steps, or after the epoch",
+    ),
+    LineKind.COPIED: Kind(
+        "copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better",
+    ),
+    LineKind.LOADER_BEGUN: Kind(
         "begins a pass over a loader", "keep one iterator for the epoch: for batch in loader, or batches = "
         "iter(loader) before the loop and next(batches) in it", least=in_most,
     ),
-    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", least=in_most),
-    "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
-    "server asked": Kind(
+    LineKind.GARBAGE_COLLECTED: Kind("collects garbage", "leave it out: Python collects by itself", least=in_most),
+    LineKind.CACHE_EMPTIED: Kind(
+        "empties the cache of the GPU", "leave it out: the next step takes the same memory again",
+    ),
+    LineKind.SERVER_ASKED: Kind(
         "asks a server", "send what a hundred steps have at once, or from a thread (mlflow.log_metrics(..., "
         "synchronous=False))",
     ),
-    "program waited for": Kind(
+    LineKind.PROGRAM_WAITED_FOR: Kind(
         "waits for another program", "run it once in many steps, or from a thread; pynvml and psutil tell of GPUs and "
         "processes without one",
     ),
-    "objects exchanged": Kind(
+    LineKind.OBJECTS_EXCHANGED: Kind(
         "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
         "all ranks",
     ),
@@ -116,7 +123,7 @@ KINDS = {
         "makes a tensor of other data", "make it once, before the loop, or in the workers of a DataLoader; "
         "torch.from_numpy copies nothing", least=in_most,
     ),
-    "state loaded": Kind(
+    LineKind.STATE_LOADED: Kind(
         "loads a state dict", "do it once in many steps, or copy the tensors with one call (torch._foreach_copy_)",
     ),
     EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
@@ -139,7 +146,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for such a line on any rank: the others wait for it."""
     for name, kind in KINDS.items():
         own = own_lines(training, name) if name in OF_OWN_CODE else ()
-        lines = (each for each in of_kind(training, (name,)) if not in_sampler(each[-1]))
+        lines = (each for each in of_kind(training, name) if not in_sampler(each[-1]))
         found = measured_rows(event, training, (*lines, *own), kind.least)
         if not found:
             continue

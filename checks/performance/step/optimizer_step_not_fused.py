@@ -33,6 +33,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     OptimizerSeen,
     Place,
@@ -66,14 +67,14 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     if any(("fused", "True") in group for each in steps for group in each.options):
         return
-    shares = {rank: computed(training, rank, "optimizer") for rank in sampled}
+    shares = {rank: computed(training, rank, LineKind.OPTIMIZER) for rank in sampled}
     part = min(shares.values())
     computes = statistics.median(value / 1e9 for each in measured.values() for value in each.worked)
     if part < MUCH or part * computes < LEAST:
         return
     kind, took = kinds.pop(), part * computes
     least, most = (1e3 * each * took for each in TAKES[kind])
-    line = next(line for told in sampled.values() for line in told.sampled if line.kind == "optimizer")
+    line = next(line for told in sampled.values() for line in told.sampled if line.kind == LineKind.OPTIMIZER)
     yield Finding(
         f"the step of {kind} takes {1e3 * took:.1f} of the {1e3 * computes:.1f} ms that a rank computes a step, "
         f"{part:.0%}, parameter by parameter",

@@ -17,7 +17,7 @@ buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.t
 what a `forward` is given, of 8 samples or more, where no pass needs the one before; the rows of a batch, each with a
 loss of its own; or parts of what the loop does nothing but fill, by a counter, without reading it. Where the rank waits
 for a core, that wait is left out, and a loop that communicates counts as on the rank that it takes least. A loop that
-reads a tensor in each pass is [DDP906](blocking_calls_in_step.md).
+reads a tensor in each pass is blocking-calls-in-step.
 
 ## How to mend it
 

@@ -22,7 +22,7 @@ Make it once, in `__init__`, for the longest input, and keep it as a buffer that
 "mask", mask, persistent=False)`; in `forward` take a part of it, `self.mask[:n, :n]`. Where sizes are not known before,
 put it into a function of the sizes under `functools.lru_cache`. A causal mask alone needs no tensor:
 `scaled_dot_product_attention(q, k, v, is_causal=True)`. DDP broadcasts large buffers before each forward
-([DDP911](../exchange/buffers_broadcast_each_forward.md)): leave them out with `broadcast_buffers=False`.
+(buffers-broadcast-each-forward): leave them out with `broadcast_buffers=False`.
 
 ## Versions and sources
 

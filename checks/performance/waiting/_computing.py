@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 
-from ddpdoctor.check import LinesSampled, Profiled, StepsTimed, Training
+from ddpdoctor.check import LineKind, LinesSampled, Profiled, StepsTimed, Training
 
 from .._steps import LARGE, LEAST, STEADY, Behind
 
@@ -39,13 +39,13 @@ def computes_longer(event: StepsTimed, training: Training) -> Behind | None:
         return None
     rank = next((each for each in event.ranks if each.rank == worst), None)
     took = tuple(each / 1e9 for each in measured[worst].total[: len(more)])
-    return Behind(rank, excess * total, excess, waited, took, tuple(more)) if rank is not None else None
+    return Behind(rank, excess * total, excess, took, tuple(more)) if rank is not None else None
 
 
 def _waits(training: Training) -> dict[int, float]:
     """Return the seconds of a step in which each rank is in backward, and neither computes nor lacks a core."""
     return {
         rank: sum(max(0, line.nanoseconds - line.processor - line.waited) for line in told.sampled
-                  if line.kind == "backward") / max(1, told.steps) / 1e9
+                  if line.kind == LineKind.BACKWARD) / max(1, told.steps) / 1e9
         for rank, told in training.by_rank(LinesSampled).items()
     }  # fmt: skip

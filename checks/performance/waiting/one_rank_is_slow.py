@@ -41,6 +41,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Place,
     Profiled,
@@ -132,9 +133,9 @@ def _alone(found: Alone) -> Finding:
         (seen_line(number, told, line, "as the other ranks"), seen_line(*found.waits)),
         Fix(
             "write checkpoints less often, or from a thread (torch.distributed.checkpoint.async_save): " + then
-            if line.kind == "checkpoint written"
+            if line.kind == LineKind.CHECKPOINT_WRITTEN
             else f"let each rank load its own batches, by a DistributedSampler: {then}"
-            if line.kind == "data"
+            if line.kind == LineKind.DATA
             else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
         ),
         Place(rank=number, file=line.inner_file, line=line.inner_line),
@@ -158,7 +159,9 @@ def _computes_more(training: Training, rank: RankSteps, others: list[RankSteps])
     if any(each.rank not in told for each in (rank, *others)):
         return 0.0
     own = {
-        each.rank: sum(line.processor for line in told[each.rank].sampled if line.kind not in {"backward", "data"})
+        each.rank: sum(
+            line.processor for line in told[each.rank].sampled if line.kind not in {LineKind.BACKWARD, LineKind.DATA}
+        )
         / told[each.rank].steps
         for each in (rank, *others)
     }

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
+from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, LineKind, Severity, StepsTimed, Training, place, watch
 
 from .._lines import loads, of_kind, seen as seen_line
 from .._steps import LARGE, Behind, all_wait_at_times, behind, on_cpu, seen
@@ -61,7 +61,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             seen(late.rank, "data", "waits for data", "as the other ranks"),
             *(seen(each, "data", "waits for data") for each in others),
             *(seen(each, "backward", "backward, with its wait for the others,") for each in (late.rank, *others)),
-            *(seen_line(*each) for each in of_kind(training, ("data",)) if each[0] == late.rank.rank),
+            *(seen_line(*each) for each in of_kind(training, LineKind.DATA) if each[0] == late.rank.rank),
         ),
         _fix(late, has_workers=has_workers),
         place(passes[-1].site if passes else None, rank=late.rank.rank),

@@ -43,11 +43,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ddpdoctor.check import (
+    STARVED,
     Ailment,
     EpochStarted,
     Evidence,
     Finding,
     Fix,
+    LineKind,
     Severity,
     StepsTimed,
     Training,
@@ -62,7 +64,6 @@ from ._same_file import ITEM, SameFile, same_file
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
-BUSY = 0.3  # of the time: workers would wait for a core as the ranks do
 HALF = 0.5  # of the time
 MOST = 16  # workers of a rank, where cores do not limit them
 LOCKED = 0.1  # of the time
@@ -109,7 +110,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             seen(each, "data", "waits for data", "next to nothing" if each is event.ranks[0] else "")
             for each in event.ranks[:SHOWN]
         )
-        + tuple(seen_line(*each) for each in [*of_kind(training, ("data",))][:1])
+        + tuple(seen_line(*each) for each in [*of_kind(training, LineKind.DATA)][:1])
         + locked,
         fix,
         place(passes[-1].site),
@@ -118,7 +119,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
 
 def _locked(training: Training) -> tuple[Evidence, ...]:
     """Return the line of a data set that waits for a lock between processes, where much of the loading goes there."""
-    for _, told, line in of_kind(training, ("data",)):
+    for _, told, line in of_kind(training, LineKind.DATA):
         for file, number, function, clock, *_ in line.inside:
             text = linecache.getline(file, number).strip()
             if LOCKS.search(text) and clock >= LOCKED * told.nanoseconds:
@@ -150,7 +151,7 @@ def _read_anew(training: Training) -> tuple[float, str, SameFile] | None:
     The share is the least of all ranks.
     """
     found: list[tuple[float, str, SameFile]] = []
-    for _, told, line in of_kind(training, ("data",)):
+    for _, told, line in of_kind(training, LineKind.DATA):
         spent: dict[tuple[str, SameFile], int] = {}
         for file, number, _function, clock, *_ in line.inside:
             if (same := same_file(file, number)) is not None:
@@ -170,7 +171,7 @@ def _all_wait(event: StepsTimed, training: Training, passes: Sequence[EpochStart
         waits = share(each, "data")
         by_itself = 0.0  # of what it computes: so much on a busy machine as on an idle one
         if not any(one.workers for one in passes if one.rank == each.rank):  # else it takes in what they have loaded
-            by_itself = min(waits, max(computed(training, each.rank, "data"), loads(training, each.rank)))
+            by_itself = min(waits, max(computed(training, each.rank, LineKind.DATA), loads(training, each.rank)))
         if not steady or max(waits - each.starved, by_itself) < MUCH or middle(each, "data") < LEAST:
             return False
     return True
@@ -217,7 +218,7 @@ def _fix(event: StepsTimed, last: EpochStarted, *, sleeps: bool) -> Fix:
     then = promise(took, saved)
     if sleeps:
         alone = f"{then}; what loads waits for the storage and hardly computes, so they need no cores of their own"
-    elif rank.starved > BUSY:
+    elif rank.starved > STARVED:
         alone = "it helps where a core a rank is free; on this machine the ranks wait for one now"
     else:
         alone = f"{then}, where {wanted} core{'s' if wanted > 1 else ''} a rank {'are' if wanted > 1 else 'is'} free"

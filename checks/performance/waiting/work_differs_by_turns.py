@@ -12,7 +12,7 @@ them wait all the same: with two ranks for the larger of two batches, with eight
 processor, which is the same on a machine that others use as well. ddpdoctor finds it where the rank that computes most
 has a fifth more than the mean of the ranks over all measured steps, 3 ms a step or more, and a tenth more in two fifths
 of them, no rank is the one in more than four fifths of them or has more than four fifths of what is too much (that is
-[DDP904](one_rank_is_slow.md)), and no more than half of it all is beside the model: a slow transform is the loader's.
+one-rank-is-slow), and no more than half of it all is beside the model: a slow transform is the loader's.
 
 ## How to mend it
 
@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
     LinesSampled,
     Profiled,
     Severity,
@@ -55,7 +56,14 @@ MUCH, EACH, MANY_STEPS = 0.2, 0.1, 0.4  # of what the busiest rank computes: of 
 ALWAYS = 0.8  # of the steps: one rank that is the busiest in so many is slow by itself
 LEAST = 0.003  # seconds of a step
 HALF = 0.5  # of what the ranks compute
-OF_THE_MODEL = {"forward", "backward", "module called", "recomputed", "buffers broadcast", "graph searched"}
+OF_THE_MODEL = {
+    LineKind.FORWARD,
+    LineKind.MODULE_CALLED,
+    LineKind.RECOMPUTED,
+    LineKind.BACKWARD,
+    LineKind.GRAPH_SEARCHED,
+    LineKind.BUFFERS_BROADCAST,
+}
 SHOWN = 4  # ranks
 
 

@@ -10,7 +10,7 @@ first batch. Where epochs are short, that is a large part of the training.
 
 `ddpdoctor run --profile 50 -- COMMAND` shows "first batch": from the start of the loader to its first batch. ddpdoctor
 finds it where that is more than a fifth of the time on all ranks, over three epochs or more, and a tenth of a second in
-each; and not where each step begins a pass ([DDP907](needless_work_in_step.md)). On a loaded machine a fifth of what
+each; and not where each step begins a pass (needless-work-in-step). On a loaded machine a fifth of what
 the thread computes has to go to the start and the end of workers.
 
 ## How to mend it
@@ -27,7 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Severity, StepsTimed, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    LineKind,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    watch,
+)
 
 from .._lines import computed
 from .._steps import LARGE
@@ -49,7 +61,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         if begun < FEWEST or begun > MOST * each.steps or any(one.workers == 0 or one.persistent for one in passes):
             return
         waited = sum(span.first for span in each.spans) / 1e9
-        by_itself = min(waited / each.seconds, computed(training, each.rank, "loader begun"))
+        by_itself = min(waited / each.seconds, computed(training, each.rank, LineKind.LOADER_BEGUN))
         if max(waited / each.seconds - each.starved, by_itself) < LARGE or waited / begun < EACH:
             return
         found.append((each, waited, begun, passes[-1]))

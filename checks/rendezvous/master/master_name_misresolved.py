@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._store import C10D_STORE, ERRNO, GAVE_UP, is_loopback, is_name, is_number, is_placeholder
+from ..._store import C10D_STORE, ERRNO, GAVE_UP, is_name, is_number, is_placeholder, is_this_host
 
 AILMENT = Ailment("DDP358", Severity.ERROR)
 SILENT = {"110", "113", "60", "65", "10060", "10065"}  # timed out, no route: Linux, macOS, Windows
@@ -39,7 +39,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """See whether a name was tried, and no host answered."""
     host = match[1]
     numbers = {found[2] for each, _ in log.find(ERRNO) for found in re.finditer(ERRNO, each.text)}
-    if not is_name(host) or is_number(host) or is_placeholder(host) or is_loopback(host):
+    if not is_name(host) or is_number(host) or is_placeholder(host) or is_this_host(host):
         return
     if not numbers & SILENT or log.first(C10D_STORE):
         return

@@ -53,10 +53,10 @@ from ..._store import (
     ERRNO,
     GAVE_UP,
     REFUSED,
-    is_loopback as is_this_host,
     is_name,
     is_number,
     is_placeholder,
+    is_this_host,
 )
 from ._meeting import CAUSES, SAID, met_nobody
 

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    HOST_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -52,7 +53,7 @@ from ddpdoctor.check import (
     several_hosts,
 )
 
-from ..._cluster import HOST_LINE, hosts_in
+from ..._cluster import hosts_in
 from ..._store import GAVE_UP, is_address
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import short

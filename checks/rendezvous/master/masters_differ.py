@@ -26,9 +26,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import (
+    HOST_LINE,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Host,
+    Log,
+    Place,
+    Record,
+    Severity,
+    is_loopback,
+    log_pattern,
+    probe,
+)
 
-from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+from ..._cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -46,8 +60,7 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
+    if hosts := hosts_to_compare(record, log):
         yield from _differ(hosts, "port", "MASTER_PORT")
         if all(host.master_at for host in hosts):
             yield from _lead_elsewhere(hosts)
@@ -83,13 +96,9 @@ def _lead_elsewhere(hosts: tuple[Host, ...]) -> Iterator[Finding]:
 def _master_of(host: Host, hosts: tuple[Host, ...]) -> str:
     """Return the name of the host that has the address to which a host's master leads; the address where none has."""
     addresses = host.master_at.split()
-    if any(address in host.addresses or _is_loopback(address) for address in addresses):
+    if any(address in host.addresses or is_loopback(address) for address in addresses):
         return host.name
     return next((each.name for each in hosts if set(addresses) & set(each.addresses)), addresses[0])
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
 
 
 def _named(host: Host) -> tuple[str, ...]:
@@ -99,7 +108,7 @@ def _named(host: Host) -> tuple[str, ...]:
 def _address(host: Host, master: str, hosts: tuple[Host, ...]) -> str:
     """Return an address of the master that another host can use."""
     own = next((each for each in hosts if each.name == master), host)
-    usable = [each for each in own.addresses if not _is_loopback(each) and not each.lower().startswith("fe80:")]
+    usable = [each for each in own.addresses if not is_loopback(each) and not each.lower().startswith("fe80:")]
     return next(iter(usable), host.master)
 
 

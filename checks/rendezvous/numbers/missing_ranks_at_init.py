@@ -33,6 +33,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    HOST_LINE,
     Ailment,
     Ambiguity,
     Finding,
@@ -49,7 +50,6 @@ from ddpdoctor.check import (
 )
 
 from ..._barrier import BARRIER, barrier
-from ..._cluster import HOST_LINE
 from ...collectives.hangs._hangs import Hang, on_hang
 from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held, rendezvous_is_full
 from ._never_joined import never_joined

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    HOST_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -45,7 +46,7 @@ from ddpdoctor.check import (
     tasks_of,
 )
 
-from ..._cluster import HOST_LINE, comparable, hosts_in
+from ..._cluster import hosts_to_compare
 from ...launching._launchers import nodes
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
+    if hosts := hosts_to_compare(record, log):
         yield from _twice(hosts, hosts[0].nodes or len(hosts))
 
 

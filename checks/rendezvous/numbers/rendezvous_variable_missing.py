@@ -40,6 +40,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     INIT,
+    PYTHONS,
+    TO_JOIN,
     Ailment,
     Evidence,
     Finding,
@@ -66,7 +68,6 @@ LAUNCHERS = (
     ("OMPI_", ("mpirun", "mpirun -np 2 python train.py")),
     ("NODE_RANK", ("", "export NODE_RANK=0   # the number of this node, from 0")),
 )
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_NODES = ("NNODES", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
 """With one of them WORLD_SIZE can count the hosts: images of clusters set it so, for a script that calls torchrun."""
 
@@ -77,15 +78,15 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
     if "RANK" not in facts.environ:
         yield from _without_rank(facts)
         return
-    missing = [name for name in NEEDED if not facts.environ.get(name)]
+    missing = [name for name in TO_JOIN if not facts.environ.get(name)]
     if missing:
-        there = ", ".join(f"{name}={facts.environ[name]}" for name in NEEDED if facts.environ.get(name))
+        there = ", ".join(f"{name}={facts.environ[name]}" for name in TO_JOIN if facts.environ.get(name))
         yield Finding(
             f"RANK is set, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-            (Evidence(f"{there}; not set: {', '.join(missing)}", f"all of {', '.join(NEEDED)}", "environment"),),
+            (Evidence(f"{there}; not set: {', '.join(missing)}", f"all of {', '.join(TO_JOIN)}", "environment"),),
             Fix("let torchrun set them", command="torchrun --standalone --nproc_per_node=2 train.py"),
             Place(variable=missing[0]),
-            severity=Severity.NOTE if len(missing) == len(NEEDED) - 1 else None,
+            severity=Severity.NOTE if len(missing) == len(TO_JOIN) - 1 else None,
         )
     elif "LOCAL_RANK" not in facts.environ and facts.gpus.devices:
         yield Finding(
@@ -108,7 +109,7 @@ def _without_rank(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         f"WORLD_SIZE={size} is set, and RANK is not: a script that is started without a launcher counts {size} ranks "
         "and is none of them",
-        (Evidence(f"WORLD_SIZE={size}; not set: RANK", f"all of {', '.join(NEEDED)}, or none", "environment"),),
+        (Evidence(f"WORLD_SIZE={size}; not set: RANK", f"all of {', '.join(TO_JOIN)}, or none", "environment"),),
         Fix(
             "take it away, and let torchrun set all of them",
             command="unset WORLD_SIZE\ntorchrun --standalone --nproc_per_node=2 train.py",
@@ -222,7 +223,6 @@ PLACES = 2
 
 MAY_BE_SET = re.compile(r"RANK|WORLD_SIZE|^[ \t]*(?:source|\.)[ \t]|\beval\b|--export", re.MULTILINE)
 """What can set a variable in a batch script."""
-PYTHON = re.compile(r"(?:.*/)?python[\d.]*$")
 
 
 @lint
@@ -232,7 +232,7 @@ def in_batch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]:
         return
     for command in launch.shell.commands:
         words = [each.text for each in command.words if each.text != "-u"]
-        if len(words) < 2 or not PYTHON.match(words[0]) or not words[1].endswith(".py") or not command.is_certain:  # noqa: PLR2004
+        if len(words) < 2 or not PYTHONS.match(words[0]) or not words[1].endswith(".py") or not command.is_certain:  # noqa: PLR2004
             continue
         name = project.needed(words[1])
         if name:

@@ -24,9 +24,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import (
+    HOST_LINE,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Host,
+    Log,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
-from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+from ..._cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -81,9 +94,7 @@ def _shifted(host: Host, hosts: tuple[Host, ...], expected: int) -> Finding:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
-        yield from _differ(hosts)
+    yield from _differ(hosts_to_compare(record, log))
 
 
 def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:

@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import HOST_LINE, Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
 
-from ..._cluster import HOST_LINE, comparable, hosts_in
+from ..._cluster import hosts_to_compare
 from ._differ import difference
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
 @log_pattern(HOST_LINE)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
-    hosts = hosts_in(record, log)
-    if comparable(hosts):
-        yield from _differ(hosts)
+    yield from _differ(hosts_to_compare(record, log))
 
 
 def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:

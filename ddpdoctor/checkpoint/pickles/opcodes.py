@@ -16,7 +16,7 @@ LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
 def interpret(
     data: Data, at: int = 0, *, quick: bool = True, placed: bool = True, again: Callable[[], Data] | None = None
 ) -> tuple[Any, Machine]:
-    """Read the pickle that begins at a position; give its value, and the machine, which tells what it met, and the end.
+    """Read the pickle that begins at a position; return its value, and the machine: what it met, and the end.
 
     ``quick`` reads tensors at once, by their usual sequence of opcodes; the value is the same. With ``placed``, each
     string knows where it stands, as a change of it asks for. The memory of data that can be had ``again`` is given back

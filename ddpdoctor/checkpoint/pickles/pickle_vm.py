@@ -90,7 +90,7 @@ class Machine:
         self._below: list[list[Any]] = []
 
     def run(self, handlers: Sequence[Callable[[Machine], object]]) -> Any:
-        """Interpret up to the STOP opcode and give the value; ``handlers`` say what each opcode does.
+        """Interpret up to the STOP opcode and return the value; ``handlers`` say what each opcode does.
 
         Raises:
             DamagedError: the data end within the pickle.
@@ -208,7 +208,7 @@ class Machine:
         self.memo[index] = self.stack[-1]
 
     def get(self, index: int) -> Any:
-        """Push a value that was remembered, and give it."""
+        """Push a value that was remembered, and return it."""
         value = self.memo[index] if index in self.memo else self.runs.get(index)
         if value is None and index not in self.memo:
             if self.quick:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpdoctor.cli.checkup.opening import TOKEN, Opening, board_of, run_jobs, say, with_folders
+from ddpdoctor.cli.checkup.opening import Opening, board_of, run_jobs, say, with_folders
 from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.command import launch_of, told
 from ddpdoctor.cluster.host import ProtocolError, describe, host_line
-from ddpdoctor.cluster.launch import Launch, read_launch
+from ddpdoctor.cluster.launch import TOKEN, Launch, read_launch
 from ddpdoctor.cluster.meet.meet import meet
 from ddpdoctor.cluster.meet.meeting import ALONE, Invitation, Meeting
 from ddpdoctor.cluster.plan import FULL

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 SMALL, MODEL = "joint", "model"  # jobs over all hosts
-TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)

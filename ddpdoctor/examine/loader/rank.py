@@ -23,7 +23,7 @@ class NotALoaderError(Exception):
 
 
 def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
-    """Build the loader and examine it; give the files of the user's modules that are loaded, too."""
+    """Build the loader and examine it; return the files of the user's modules that are loaded, too."""
     from torch.utils.data import DataLoader, Dataset, IterableDataset
 
     rank, world = prepare()

@@ -28,7 +28,7 @@ def _compile_nothing(model: Any = None, **_: Any) -> Any:
 
 
 def prepare(*, same_numbers: bool = False, one_a_host: bool = False) -> tuple[int, int]:
-    """Make this rank what a torchrun rank is to the user's code; give rank and world size.
+    """Make this rank what a torchrun rank is to the user's code; return rank and world size.
 
     Ranks that nobody seeds draw different numbers, unless ``same_numbers`` are asked for. ``one_a_host``: the other
     ranks are those of other hosts.
@@ -75,7 +75,7 @@ def seed(number: int) -> None:
 def build_model(
     target: Target, *, same_numbers: bool = False, one_a_host: bool = False
 ) -> tuple[Module, tuple[str, ...]]:
-    """Call the user's factory; give the model and the names of the wrappers that were around it.
+    """Call the user's factory; return the model and the names of the wrappers that were around it.
 
     Raises:
         NotAModelError: it is no module.

@@ -36,7 +36,7 @@ class Summary:
         return bool(self._held)
 
     def feed(self, line: Line) -> Iterator[Line]:
-        """Take a line and give what is complete."""
+        """Take a line and return what is complete."""
         self._is_first = self._is_first or FIRST in line.text
         match = FIELD.match(line.text)
         if match is not None and (self._held or match["name"] == "time"):

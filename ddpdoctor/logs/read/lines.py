@@ -61,11 +61,6 @@ class Line:
     """A logger gave its level, as it does to a traceback that was handled."""
 
 
-def read_line(raw: bytes, number: int) -> Line:
-    """Return what a program said in a line."""
-    return parsed(decoded(raw), number)
-
-
 def decoded(raw: bytes) -> str:
     """Return a line as text, without escape sequences."""
     if b"\x00" in raw:  # what PowerShell redirects is UTF-16

@@ -111,7 +111,7 @@ class Reader:
         self.lines += block.count(b"\n", position)
 
     def _lines(self, block: bytes, position: int) -> Generator[Record, None, int]:
-        """Read a line, and on to where no traceback is open; give the position behind."""
+        """Read a line, and on to where no traceback is open; return the position behind."""
         while position < len(block):
             end = block.find(b"\n", position)
             end = len(block) if end < 0 else end

@@ -80,7 +80,7 @@ class Assembler:
         return not self._open
 
     def feed(self, line: Line) -> Iterator[Record]:
-        """Take the next line and give what it completes."""
+        """Take the next line and return what it completes."""
         self._fed += 1
         if self._fed % PATIENCE == 0:
             for stream in [key for key, each in self._open.items() if each.touched + PATIENCE <= self._fed]:

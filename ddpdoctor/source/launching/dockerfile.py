@@ -27,7 +27,7 @@ def _read(what: str, rest: str, line: int, begin: int) -> list[Command]:
     if what in {"CMD", "ENTRYPOINT"} and rest.lstrip().startswith("["):
         return _listed(rest, line, begin)
     try:
-        read = [_moved(each, begin) for each in read_shell(rest, line).commands]
+        read = [each.moved(begin) for each in read_shell(rest, line).commands]
     except ShellError:
         return []
     if what != "ENV":
@@ -40,14 +40,6 @@ def _read(what: str, rest: str, line: int, begin: int) -> list[Command]:
 
 def _whole(command: Command) -> list[Word]:
     return [replace(word, text=f"{name}={word.text}") for name, word in command.assigned]
-
-
-def _moved(command: Command, begin: int) -> Command:
-    def moved(word: Word) -> Word:
-        return replace(word, begin=word.begin + begin, end=word.end + begin)
-
-    assigned = tuple((name, moved(word)) for name, word in command.assigned)
-    return replace(command, assigned=assigned, words=tuple(map(moved, command.words)))
 
 
 def _listed(rest: str, line: int, begin: int) -> list[Command]:

@@ -28,7 +28,7 @@ RUNNERS |= {"apptainer", "uvx"}
 """Programs that start another one, behind options of their own."""
 SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh$")
 SCHEDULERS = {"srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun", "mpiexec.hydra": "mpirun", "orterun": "mpirun"}
-PYTHON = re.compile(r"(?:.*/)?python[\d.]*$")
+PYTHONS = re.compile(r"(?:.*/)?python[\d.]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _next_tool(words: list[Word], at: int) -> int:
         text = words[place].text
         if _tool(words, place) is not None:
             return place
-        if PYTHON.match(text) or text.endswith((".py", ".sh")) or text == "-c" or SHELLS.match(text):
+        if PYTHONS.match(text) or text.endswith((".py", ".sh")) or text == "-c" or SHELLS.match(text):
             break
     return len(words)
 
@@ -148,7 +148,7 @@ def _tool(words: list[Word], at: int) -> tuple[str, int] | None:
         return (TORCHRUN if name == "torchrun" else DEEPSPEED), at + 1
     if name == "accelerate" and texts[1:2] == ["launch"]:
         return ACCELERATE, at + 2
-    if PYTHON.match(texts[0] if texts else ""):
+    if PYTHONS.match(texts[0] if texts else ""):
         flags = 1 + sum(each in {"-u", "-O", "-B"} for each in texts[1:2])
         if texts[flags : flags + 1] == ["-m"] and len(texts) > flags + 1:
             module = MODULES.get(texts[flags + 1])

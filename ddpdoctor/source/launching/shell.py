@@ -36,6 +36,15 @@ class Command:
         """The line on which it begins."""
         return self.words[0].line if self.words else self.assigned[0][1].line
 
+    def moved(self, begin: int) -> Command:
+        """Return it as a part of a text in which the shell's begins there."""
+
+        def word_moved(word: Word) -> Word:
+            return replace(word, begin=word.begin + begin, end=word.end + begin)
+
+        assigned = tuple((name, word_moved(word)) for name, word in self.assigned)
+        return replace(self, assigned=assigned, words=tuple(map(word_moved, self.words)))
+
 
 @dataclass(frozen=True, slots=True)
 class Shell:

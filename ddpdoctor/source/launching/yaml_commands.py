@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.launching.launchers import SHELLS
 from ddpdoctor.source.launching.shell import Command, read_shell
 from ddpdoctor.source.launching.shell_words import NAME, ShellError, Word
 
@@ -18,7 +19,6 @@ SCRIPTS = ("run", "script", "commands", "setup", "cmd")
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|\(([A-Za-z_]\w*)\))")
 ENVIRONMENTS = ("env", "environment", "envs")
 CAPITALS = re.compile(r"[A-Z][A-Z0-9_]{2,}")
-SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +137,7 @@ def _script(node: Node, *, is_compose: bool = False) -> Iterator[Command]:
     except ShellError:
         return
     for each in read:
-        yield _moved(each, node.begin)
-
-
-def _moved(command: Command, begin: int) -> Command:
-    def moved(word: Word) -> Word:
-        return replace(word, begin=word.begin + begin, end=word.end + begin)
-
-    assigned = tuple((name, moved(word)) for name, word in command.assigned)
-    return replace(command, assigned=assigned, words=tuple(map(moved, command.words)))
+        yield each.moved(node.begin)
 
 
 def _environment(node: Node) -> dict[str, Word]:

@@ -7,13 +7,14 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.reach.guards import Guard, guards
-from ddpdoctor.source.reach.personal import is_rankish, unconverted
-from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
+from ddpdoctor.source.reach.rankish import is_rankish, unconverted
+from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, STARTS, process_of, some_sites
 from ddpdoctor.source.reach.turns import is_in_turn
 from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
-from ddpdoctor.source.reach.who import is_alone
+from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 
@@ -135,7 +136,7 @@ def _takes(function: Function, site: ast.Call) -> bool:
     """Whether a function takes the keywords of a call of it, which raises else; where they are another's, it does."""
     if isinstance(function, ast.Lambda) or function.decorator_list:
         return True
-    if ast.unparse(site.func).rpartition(".")[2] != function.name:
+    if last_name(site.func) != function.name:
         return True
     given = function.args
     known = {each.arg for each in (*given.args, *given.kwonlyargs)}
@@ -166,13 +167,13 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
         return True  # who is started, and with what, is not followed
     if any(_starts_python(tree, each) for each in calls):
         return True
-    if not any(resolve(tree, each.func) in SPAWN | PROCESSES for each in calls):
+    if not any(resolve(tree, each.func) in STARTS for each in calls):
         return False
     function = tree.function(node)
     if function is None or function in seen:
         return function is None
     sites = some_sites(tree, function)
-    started = [each for each in sites if resolve(tree, each.func) in SPAWN | PROCESSES]
+    started = [each for each in sites if resolve(tree, each.func) in STARTS]
     for site in sites:
         if site in started or any(_are_alternatives(tree, site, each) for each in started):
             continue

@@ -24,7 +24,7 @@ IN_PLACE = re.compile(r"(?:^|\.)(?:all_reduce|broadcast|broadcast_object_list)$"
 """Functions that exchange what they are given."""
 COUNTERS = re.compile(r"(?:^|_)(?:i|j|k|n|it|idx|index|iter\w*|step\w*|epoch\w*|round\w*|phase)$")
 BATCH = re.compile(r"^(?:batch\w*|inputs?|x|y|images?|labels?|targets?|logits|outputs?|loss\w*)$")
-"""What functions that a framework calls name the parameter in which it hands them a batch, or what came of one."""
+"""Usual names of a parameter that holds a batch, or a result of it."""
 COUNTS = {"range", "tqdm.trange", "itertools.count"}
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.personal import is_rankish
-from ddpdoctor.source.reach.who import is_alone, other, who
+from ddpdoctor.source.reach.alone import is_alone
+from ddpdoctor.source.reach.rankish import is_rankish
+from ddpdoctor.source.reach.who import other, who
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, argument, call_sites, passed
+from ddpdoctor.source.reach.sites import STARTS, argument, call_sites, passed
 from ddpdoctor.source.text.names import resolve
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def handed(tree: Tree, parameter: Binding) -> list[tuple[Tree, ast.expr]] | None
         return None
     found = []
     for there, site in calls:
-        spawned = resolve(there, site.func) in SPAWN | PROCESSES
+        spawned = resolve(there, site.func) in STARTS
         given = argument(site, function, parameter.node.arg, spawned=spawned)
         if given is None:
             return None

@@ -6,8 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import SPAWN, argument, some_sites
-from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.reach.sites import argument, is_spawn, some_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -62,10 +61,6 @@ def _passed(tree: Tree, node: ast.Name, name: str) -> bool | None:
         return None
     calls = [(tree, each) for each in some_sites(tree, function)]
     calls += tree.callers(function) if tree.callers is not None else []
-    given = [argument(each, function, name, spawned=_is_spawn(there, each)) for there, each in calls]
+    given = [argument(each, function, name, spawned=is_spawn(there, each)) for there, each in calls]
     answers = {bool(each.value) if isinstance(each, ast.Constant) else None for each in given}
     return next(iter(answers)) if len(answers) == 1 else None
-
-
-def _is_spawn(tree: Tree, call: ast.Call) -> bool:
-    return resolve(tree, call.func) in SPAWN

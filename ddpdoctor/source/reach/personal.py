@@ -1,4 +1,4 @@
-"""What can be another on each rank: tests that can depend on it, and what each process has for itself."""
+"""What each process has for itself: a path, a name or a value that is another on each rank."""
 
 from __future__ import annotations
 
@@ -6,163 +6,24 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.arguments import given as argument_at
-from ddpdoctor.source.reach.bound import OPTIONS, at, given, is_of_options, is_parsed, values
+from ddpdoctor.source.reach.bound import OPTIONS, at, given, values
+from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
-from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
-from ddpdoctor.source.vocabulary import DDP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Tree
 
-RANKISH = re.compile(
-    r"rank|main|master|primary|chief|leader|is_first|gpu|local|proc_?id|process_(?:id|index|zero)|node|host|device|worker"
-    r"|zero|last_process|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|(?<!ou)tpu|xla|^pid$|^nr$"
-    r"|enabled|^do_",
-    re.IGNORECASE,
-)
-"""Words in whose presence a test is taken to depend on the rank, where that cannot be shown."""
-OF_PLACES = re.compile(
-    r"rank|main|master|primary|leader|gpu|local|proc_?id|process_(?:id|index)|node|host|device|worker|(?<!ou)tpu|xla"
-    r"|^pid$",
-    re.IGNORECASE,
-)
-"""Those of them that a path has which is another on each rank."""
-HOW_OFTEN = re.compile(
-    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:last|best|top|every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
-    re.IGNORECASE,
-)
-"""What looks like such a word, and says how often something is saved, or where."""
-ON_DISK = re.compile(r"local_?(?:path|file|filename|dir|folder|copy|zip|archive|cache)(?:_\w+)?$", re.IGNORECASE)
-"""Names of what is on the disk of this machine, in distinction to what is elsewhere."""
-COUNTS = re.compile(
-    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|process(?:es)?|hosts?|proc_nodes?)(?:_per_(?:node|host))?$"
-    r"|^n?(?:gpus|procs|processes|ranks)_per_(?:node|host)$|^nprocs?$|^n?nodes$",
-    re.IGNORECASE,
-)
-"""Names of how many there are, which all ranks are told alike."""
-SAME_ON_ALL = frozenset(
-    "torch.cuda.device_count torch.cuda.is_available torch.distributed.is_available torch.distributed.is_initialized"
-    " torch.device".split()
-)
 PERSONAL = re.compile(r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|hostname|socket")
 """Words of what each process has for itself."""
 OF_HYDRA = re.compile("cwd")
 """What each has for itself where hydra runs it in a folder of its own."""
-SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
-"""Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
-CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
-"""Methods that return what they are asked of, in another form or elsewhere."""
-WRAPPED = frozenset(
-    (
-        DDP,
-        "torch.nn.DataParallel",
-        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
-        "torch.distributed.fsdp.FullyShardedDataParallel",
-    )
-)
-"""What returns the model that it is given, for several GPUs or ranks."""
-
-
-def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
-    """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
-    key = test, depth, words.pattern
-    if key not in tree.rankish:
-        tree.rankish[key] = _is_rankish(tree, test, depth, words)
-    return tree.rankish[key]
-
-
-def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) -> bool:
-    for node in _parts(test):
-        if _is_shared(tree, node, depth):
-            continue
-        text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
-            text = node.value
-        is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
-        found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
-        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text) and not _is_on_disk(found, text):
-            return True
-        found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
-        if _is_counted(tree, node):
-            continue
-        if depth and any(_is_given_rankish(tree, each, depth - 1, words) for each in found):
-            return True
-        if depth and _is_stored_rankish(tree, node, depth - 1, words):
-            return True
-    return False
-
-
-def _is_on_disk(found: list[Binding], text: str) -> bool:
-    """Whether a name says where something is on this machine, and is given what can be read: ``local_path``."""
-    return ON_DISK.match(text) is not None and bool(found) and all(each.value is not None for each in found)
-
-
-def _is_counted(tree: Tree, node: ast.AST) -> bool:
-    """Whether it is asked how long something is: the loaders of all ranks have as many batches."""
-    match tree.parents.get(node):
-        case ast.Call(func=ast.Name(id="len"), args=[counted]):
-            return counted is node
-    return False
-
-
-def _is_given_rankish(tree: Tree, binding: Binding, depth: int, words: re.Pattern[str]) -> bool:
-    if binding.whole is not None:
-        return any(is_rankish(there, each, depth, words) for there, each in given(tree, binding) or ())
-    return binding.value is not None and is_rankish(tree, unconverted(tree, binding.value), depth, words)
-
-
-def _is_stored_rankish(tree: Tree, node: ast.AST, depth: int, words: re.Pattern[str]) -> bool:
-    """Whether another file of the project stores in this option of the run what can depend on the rank."""
-    if tree.stored is None or not isinstance(node, ast.Attribute) or not is_of_options(node):
-        return False
-    return any(is_rankish(there, each, depth, words) for there, each in tree.stored(node.attr))
-
-
-def unconverted(tree: Tree, node: ast.expr) -> ast.expr:
-    """Return what an expression is made of that only has it in another form: ``best`` of ``best.to(gpu)``.
-
-    A model that is wrapped is alike on all ranks, whatever GPU the wrapper is told.
-    """
-    while isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTED:
-            node = node.func.value
-        elif resolve(tree, node.func) in WRAPPED and (model := argument_at(node, 0, "module")) is not None:
-            node = model
-        elif node.args and resolve(tree, node.func) == "torch.load":
-            node = node.args[0]  # what a file holds is the same wherever it is loaded to
-        else:
-            break
-    return node
-
-
-def _is_switch(found: list[Binding], text: str) -> bool:
-    """Whether a name without a word of places is given a literal, once: it is the same on all ranks."""
-    return len(found) == 1 and isinstance(found[0].value, ast.Constant) and not OF_PLACES.search(text)
-
-
-def _is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
-    """Whether a node is an option of the command line, which is the same on all ranks unless the file changes it.
-
-    So is how many GPUs there are, and whether there are any.
-    """
-    if isinstance(node, (ast.Attribute, ast.Name)) and resolve(tree, node) in SAME_ON_ALL:
-        return True
-    if isinstance(node, (ast.Attribute, ast.Name)) and COUNTS.match(
-        node.id if isinstance(node, ast.Name) else node.attr
-    ):
-        return True
-    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr) or values(tree, node):
-        return False
-    if isinstance(node.value, ast.Name) and is_parsed(tree, node.value):
-        return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
-    if tree.stored is None or not is_of_options(node) or RANKISH.search(SWITCHES.sub("", node.attr)):
-        return False
-    return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
+SHOWN = re.compile(r"(?:tqdm(?:\.\w+)*\.tqdm|enumerate|reversed|sorted)$")
+"""What goes through what it is given, in an order that is the same everywhere."""
+COUNTED = re.compile(r"(?:range|tqdm(?:\.\w+)*\.trange)$")
+LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
 
 
 def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] | None = None) -> bool:
@@ -172,12 +33,12 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
     made of, and one that others are made of as well was not personal before.
     """
     seen = set() if seen is None else seen
-    for each in _parts(node):
+    for each in parts(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
-        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each, 1):
+        if not is_named or not isinstance(each, ast.expr) or is_shared(tree, each, 1):
             continue
         if _is_own(each):
             continue
@@ -194,20 +55,6 @@ def _is_own(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _parts(root: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in an expression, but for what it asks the class of: the class is the same on all ranks."""
-    yield root
-    for child in ast.iter_child_nodes(root) if not _is_class(root) else ():
-        yield from _parts(child)
-
-
-def _is_class(node: ast.AST) -> bool:
-    match node:
-        case ast.Attribute(attr="__class__") | ast.Call(func=ast.Name(id="type"), args=[_]):
-            return True
-    return False
-
-
 def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     """Whether the other files that alone call a function pass the same on all ranks for a parameter."""
     function = tree.function(parameter)
@@ -222,12 +69,6 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
         each is not None and not is_rankish(there, each, words=OF_PLACES) and not is_personal(there, each, depth - 1)
         for there, each in handed
     )
-
-
-SHOWN = re.compile(r"(?:tqdm(?:\.\w+)*\.tqdm|enumerate|reversed|sorted)$")
-"""What goes through what it is given, in an order that is the same everywhere."""
-COUNTED = re.compile(r"(?:range|tqdm(?:\.\w+)*\.trange)$")
-LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
 
 
 def _is_told(tree: Tree, iterated: ast.expr) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import bare
 from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
+from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import parsed
@@ -109,11 +110,7 @@ def is_about_rank(file: str, test: ast.expr) -> bool:
 @functools.cache
 def condition_of_callers(file: str, function: str) -> str:
     """Return a condition on the rank that every call of a function in its file is under; empty where there is none."""
-    calls = [
-        node
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == function
-    ]
+    calls = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.Call) and last_name(node.func) == function]
     tests = [rank_condition(file, call.lineno) for call in calls]
     return tests[0] if all(tests) and tests else ""
 
@@ -131,7 +128,7 @@ def _one_rank_calls(file: str, function: str, callees: tuple[str, ...]) -> str:
     tree = tree_of(file)
     found = []
     for call in tree.of(ast.Call):
-        if ast.unparse(call.func).rpartition(".")[2] == function:
+        if last_name(call.func) == function:
             within = next((getattr(each, "name", "") for each in tree.above(call) if isinstance(each, FUNCTIONS)), "")
             guard = one_rank_only(file, call.lineno)
             if not guard and within and within not in {function, *callees}:

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Function, Tree
 
-SPAWN = {"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"}
-PROCESSES = {"torch.multiprocessing.Process", "multiprocessing.Process"}
+SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+PROCESSES = ("torch.multiprocessing.Process", "multiprocessing.Process")
+STARTS = frozenset((*SPAWN, *PROCESSES))
+"""What starts processes that run a function of the file."""
 HARMLESS = {
     "torch.distributed.elastic.multiprocessing.errors.record",
     "torch.no_grad",
@@ -109,11 +111,12 @@ def _started_by(tree: Tree, node: ast.Name) -> list[ast.Call] | None:
         return None
     reads = [each for each in tree.read.get(names[place], ()) if tree.function(each) is found[0]]
     calls = [(each, read) for read in reads if isinstance(each := tree.parents[read], ast.Call)]
-    run = [each for each, read in calls if each.func is read or (read in each.args[:1] and _is_spawn(tree, each))]
+    run = [each for each, read in calls if each.func is read or (read in each.args[:1] and is_spawn(tree, each))]
     return run if run and len(run) == len(reads) else None
 
 
-def _is_spawn(tree: Tree, call: ast.Call) -> bool:
+def is_spawn(tree: Tree, call: ast.Call) -> bool:
+    """Whether a call starts the ranks by torch.multiprocessing."""
     return resolve(tree, call.func) in SPAWN
 
 
@@ -236,7 +239,7 @@ def passed(tree: Tree, parameter: Binding) -> list[ast.expr] | None:
         return None
     found = []
     for site in sites:
-        spawned = resolve(tree, site.func) in SPAWN | PROCESSES
+        spawned = resolve(tree, site.func) in STARTS
         given = argument(site, function, parameter.node.arg, spawned=spawned)
         if given is None:
             return None

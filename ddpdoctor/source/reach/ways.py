@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import given, keyword
+from ddpdoctor.source.reach.alone import SEVERAL
 from ddpdoctor.source.reach.bound import options
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import SPAWN
-from ddpdoctor.source.reach.who import SEVERAL
 from ddpdoctor.source.text.names import resolve
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.alone import is_flag_of_one_process
 from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
 from ddpdoctor.source.reach.holders import shown_by, tests_of_holders
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number, is_rank_within_node
-from ddpdoctor.source.text.bindings import dotted
-from ddpdoctor.source.text.names import resolve
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -25,9 +24,8 @@ DECORATORS = re.compile(
 )
 """Their decorators of functions that one rank alone runs."""
 ALONE_OR_0 = {"-1", "0"}
-"""The ranks of a test that lets a process without a launcher through as well."""
+"""The ranks of a test that lets a process without a launcher, whose rank is -1, through as well."""
 ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
-ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
 
 
 def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:
@@ -50,7 +48,7 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
             sides = {who(tree, part, depth - 1) for part in parts} - {None}
             return ONE_RANK if ONE_RANK in sides else next(iter(sides), None)
         case ast.BoolOp(op=ast.Or(), values=parts):
-            sides = {who(tree, part, depth - 1) for part in parts if not _is_alone(part)}
+            sides = {who(tree, part, depth - 1) for part in parts if not is_flag_of_one_process(part)}
             return ONE_RANK if sides == {ONE_RANK} else None
         case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as operator], comparators=[ast.Constant(value=None)]):
             side = _holds_something(tree, left, depth)
@@ -66,14 +64,10 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
                     return ONE_RANK
                 case (ast.NotEq(), _) | (ast.Gt(), 0) | (ast.GtE(), 1):
                     return OTHER_RANKS
-        case ast.Compare(
-            left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.Tuple() | ast.List() as few]
-        ):
-            if (
-                fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
-                and {ast.unparse(each) for each in few.elts} == ALONE_OR_0
-            ):
-                return ONE_RANK if isinstance(operator, ast.In) else OTHER_RANKS
+        case ast.Compare(left=left, ops=[ast.NotIn()], comparators=[ast.Tuple() | ast.List() as few]):
+            numbers = {ast.unparse(each) for each in few.elts}
+            if numbers == ALONE_OR_0 and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return OTHER_RANKS
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
@@ -143,43 +137,6 @@ def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _is_alone(test: ast.expr) -> bool:
-    """Whether a test holds where there is one process alone: ``not args.distributed``."""
-    if not isinstance(test, ast.UnaryOp) or not isinstance(test.op, ast.Not):
-        return False
-    named = test.operand.func if isinstance(test.operand, ast.Call) else test.operand
-    return bool(ALONE.search((dotted(named) or "").rpartition(".")[2]))
-
-
-SEVERAL = re.compile(r"dist|ddp|initialized|parallel|multi_?(?:gpu|proc)|launcher|world_?size|n_?gpus", re.IGNORECASE)
-"""Words of a test that asks whether there are several processes."""
-
-
-def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
-    """Whether a test that holds, or does not, says that there is one process alone: no rank of several comes by."""
-    match test:
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return is_alone(tree, operand, holds=not holds)
-        case ast.BoolOp(op=operator, values=parts):
-            return isinstance(operator, ast.And) == holds and any(is_alone(tree, each, holds=holds) for each in parts)
-        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
-            return (resolve(tree, kind) or "").rpartition(".")[2] == ("DataParallel" if holds else WRAPPER)
-        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=1)]):
-            return isinstance(operator, ast.Eq if holds else (ast.Gt, ast.NotEq)) and _is_several(left)
-        case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]) | ast.Subscript():
-            return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
-    return False
-
-
-WRAPPER = "DistributedDataParallel"
-
-
-def _is_several(named: ast.expr) -> bool:
-    if isinstance(named, ast.Subscript):  # of options that are a dict
-        return isinstance(named.slice, ast.Constant) and SEVERAL.search(str(named.slice.value)) is not None
-    return SEVERAL.search((dotted(named) or "").rpartition(".")[2]) is not None
-
-
 def _is_first(tree: Tree, test: ast.expr) -> bool:
     """Whether a test is one by which a framework says that this is the first rank, or ``local_rank in (-1, 0)``.
 
@@ -195,8 +152,8 @@ def _is_first(tree: Tree, test: ast.expr) -> bool:
         case ast.Attribute(attr=name):
             return name in FIRST and not values(tree, test) and function_named(tree, test) is None
         case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=given) | ast.List(elts=given)]):
-            numbers = {ast.unparse(each) for each in given}  # -1 stands for a training of one process
-            return {"0"} <= numbers <= {"0", "-1"} and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
+            numbers = {ast.unparse(each) for each in given}
+            return {"0"} <= numbers <= ALONE_OR_0 and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
     return False
 
 

@@ -70,6 +70,16 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def variables_in(node: ast.AST) -> set[str]:
+    """Return the names of the variables that occur in a node."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def spans(node: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether a line is one of those that a node takes up."""
+    return node.lineno <= line <= (node.end_lineno or 0)
+
+
 def bound(node: ast.AST) -> Iterator[tuple[str | ast.expr, Binding]]:  # noqa: C901, PLR0912 - one case a statement
     """Yield what a node binds: a name, or the attribute that it is stored in."""
     match node:

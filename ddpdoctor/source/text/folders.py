@@ -23,7 +23,7 @@ class Folders:
         """
         bare = name.lstrip(".")
         level = len(name) - len(bare)
-        folder = os.path.dirname(path)  # noqa: PTH120 - Path is too slow for this many
+        folder = os.path.dirname(path)
         for up in range(level - 1 if level else 0, level or UP + 1):
             base = os.path.normpath("/".join([folder or ".", *[".."] * up, *bare.split(".")]))
             candidates = [*(f"{base}/{part}" for part in parts), *([base] if bare else [])]
@@ -34,14 +34,14 @@ class Folders:
 
     def is_beside(self, path: str, root: str) -> bool:
         """Whether a module stands in the folder of a file."""
-        here = self.listed(os.path.dirname(path) or ".")  # noqa: PTH120 - as above
+        here = self.listed(os.path.dirname(path) or ".")
         return f"{root}.py" in here or root in here
 
     def listed(self, folder: str) -> frozenset[str]:
         """Return the names of what stands in a folder; none where it cannot be read."""
         if folder not in self._names:
             try:
-                self._names[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - Path is too slow for this many
+                self._names[folder] = frozenset(os.listdir(folder))
             except OSError:
                 self._names[folder] = frozenset()
         return self._names[folder]

@@ -20,8 +20,13 @@ SAME = {
     "torch.utils.data.dataset.": "torch.utils.data.",
     "torch.multiprocessing.spawn.spawn": "torch.multiprocessing.spawn",
     "torch.nn.modules.": "torch.nn.",
+    "torch.nn.utils.clip_grad.": "torch.nn.utils.",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.": "torch.distributed.fsdp.",
+    "torch.distributed.fsdp._fully_shard.": "torch.distributed.fsdp.",
+    "torch.distributed._composable.fsdp.": "torch.distributed.fsdp.",
+    "accelerate.accelerator.": "accelerate.",
 }
-"""The many addresses of one thing in torch, and the one by which it is asked for."""
+"""The many addresses of one thing in torch and Accelerate, and the one by which it is asked for."""
 LONGEST = 8  # assignments that are followed
 
 
@@ -61,7 +66,7 @@ def _resolved(tree: Tree, node: ast.expr, depth: int) -> str | None:
 
 
 def canonical(path: str) -> str:
-    """Return the usual name of a thing that torch offers under several."""
+    """Return the usual name of a thing that torch or Accelerate offers under several."""
     for begin, usual in SAME.items():
         if path.startswith(begin):
             return canonical(usual + path.removeprefix(begin))

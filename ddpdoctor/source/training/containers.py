@@ -21,7 +21,6 @@ GROWS = {"append", "add", "insert", "appendleft"}
 LOOKS = {"keys", "pop", "clear", "sort", "reverse", "index", "count", "copy"}
 """Methods of a container that hand out nothing of it, or a container of the same things."""
 ALONG = {"enumerate", "zip"}
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
 
 
 class Place(NamedTuple):

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.source.text.bindings import last_name
+
 # They put a sampler of their own into the loader, or call set_epoch themselves.
 FRAMEWORKS = (
     "accelerate",
@@ -177,7 +179,7 @@ def _constructed(path: Path, tree: ast.Module | None, name: str) -> tuple[str, i
     lines = [
         node.lineno
         for node in (ast.walk(tree) if tree else ())
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+        if isinstance(node, ast.Call) and last_name(node.func) == name
     ]
     return (str(path), lines[0]) if len(lines) == 1 else None
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import tree_of
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.training.iterations import loops_around
@@ -175,4 +176,4 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return last_name(call.func)

@@ -12,14 +12,15 @@ from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.training.settled import settled
+from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Tree
 
 KINDS = {
-    "torch.nn.parallel.DistributedDataParallel": "DistributedDataParallel",
-    "torch.nn.parallel.DataParallel": "DataParallel",
+    DDP: "DistributedDataParallel",
+    DATA_PARALLEL: "DataParallel",
 }
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "double"}
 """Methods of a module that return the module itself."""

@@ -11,9 +11,9 @@ import psutil
 
 from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.stuck.ranks.identity import READ, Identity, identity
+from ddpdoctor.watch.monitor.siblings import HELPERS
 
 SPAWNED = "from multiprocessing.spawn import spawn_main"
-NOT_RANKS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
 TORCH = "libtorch_cpu"
 JOINED = {"pt_gloo_runloop": "gloo", "pt_nccl_": "nccl"}
 """Names of threads that a process group of torch starts (ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp), and its backend.
@@ -76,7 +76,7 @@ def identities() -> set[Identity]:
 def _runs_python(process: psutil.Process) -> bool:
     name = Path(process.exe()).name
     words = process.cmdline()
-    return name.startswith("python") and not is_own(words) and not any(each in " ".join(words) for each in NOT_RANKS)
+    return name.startswith("python") and not is_own(words) and not any(each in " ".join(words) for each in HELPERS)
 
 
 def is_own(words: Sequence[str]) -> bool:

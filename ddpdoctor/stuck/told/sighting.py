@@ -12,7 +12,7 @@ from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.stuck.looks.files import as_there
 from ddpdoctor.stuck.looks.gpus import Use, as_use
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
-from ddpdoctor.watch.monitor.seen.operation import JOINING
+from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.training import Training
 
 KIND = "ddpdoctor-stuck/1"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import SHARED, Awaited
 from ddpdoctor.source.held import held_locks
+from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import calls_at, statement_at, tree_of
 from ddpdoctor.watch.user_frames import is_users
 
@@ -101,7 +102,7 @@ def _is_simple_queue(file: str, name: str) -> bool:
     """Whether a name is given one: its methods are no Python, and no frame of the queue is seen."""
     return any(
         isinstance(each.value, ast.Call)
-        and ast.unparse(each.value.func).rpartition(".")[2] == "SimpleQueue"
+        and last_name(each.value.func) == "SimpleQueue"
         and name in map(ast.unparse, each.targets)
         for each in tree_of(file).of(ast.Assign)
     )

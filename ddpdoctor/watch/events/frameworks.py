@@ -8,6 +8,9 @@ from ddpdoctor.watch.events.base import Event
 
 RESUMED = "resumed"  # no tag of a checkpoint, but what the Trainer looks into a folder for
 
+DISPATCHER, SHARD = "DataLoaderDispatcher", "IterableDatasetShard"
+"""What of Accelerate shares out a stream: ``ShardedTwice.shards``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkSeen(Event):

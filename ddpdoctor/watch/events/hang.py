@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ddpdoctor.host.process.connections import Peer
     from ddpdoctor.host.process.waits.wait import Awaited
 
+JOINING = "init_process_group"
+"""``Position.operation`` of a rank that joins its process group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -127,7 +130,7 @@ class Stalled(Event):
 
         One to which no connection came about counts where a rank waits in init_process_group, and tries the others.
         """
-        joins = any(each.doing is Doing.WAITING and each.operation == "init_process_group" for each in self.ranks)
+        joins = any(each.doing is Doing.WAITING and each.operation == JOINING for each in self.ranks)
         found = (each for each in self.peers if each.silent and (joins or not each.connecting))
         return tuple(sorted(found, key=lambda each: not each.down))
 

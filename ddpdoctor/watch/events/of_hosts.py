@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.watch.events.base import Communication, Site
-from ddpdoctor.watch.events.hang import Doing, Position, Stalled
+from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 
-LINE = "ddpdoctor-ranks: "
 DEEP = 12  # lines of a stack
 MOST = 100_000  # ranks
-JOINING = "init_process_group"
 
 
 def as_line(event: Stalled, host: str) -> str:
@@ -25,7 +24,7 @@ def as_line(event: Stalled, host: str) -> str:
         (each.rank, each.operation, round(each.seconds, 1), [(s.file, s.line, s.function) for s in each.stack[:DEEP]])
         for each in event.ranks
     ]
-    return LINE + json.dumps({"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks})
+    return RANKS + json.dumps({"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks})
 
 
 def stalled_from(lines: Iterable[str]) -> Stalled | None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 Prints = tuple[tuple[float, ...] | None, ...]
 """By parameter: linear projections, then the norm that they are measured by; None where there is nothing."""
 
+ANOTHERS = "another's gradient"
+"""``Exchange.what`` of a gradient that another optimizer holds."""
+BEST = re.compile(r"best|lowest|highest|minimum|maximum|(^|_)(min|max)(_|$)", re.IGNORECASE)
+"""In the name of a number that is kept as the best so far, in ``StepFingerprinted.holdings``."""
+
 
 class Exchange(NamedTuple):
     """Communications of one line that were given the same.
 
-    ``what`` is gradient, parameter, another's gradient (what another optimizer holds), or empty where unknown.
+    ``what`` is gradient, parameter, ``ANOTHERS``, or empty where unknown.
     ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of
     the function that steps, 0 where that did not call. ``learnt``: what is gathered was computed with gradients.
     """

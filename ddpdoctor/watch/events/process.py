@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ddpdoctor.watch.events.base import Communication, Event, Site
 
 INTERRUPTED = "KeyboardInterrupt"
 """By what Ctrl-C, or SIGINT, ends a process, as Left has it."""
+
+LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
+"""In an error that says that another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from ddpdoctor.watch.events.base import Event
 from ddpdoctor.watch.events.blocks import STEPS, Block
 
+STARVED = 0.3  # of the time: where ranks wait so much for a core, the clock alone does not tell what a step costs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equipped(Event):
@@ -105,13 +107,38 @@ class CallsTimed(Event):
     calls: tuple[TimedCall, ...]
 
 
+class LineKind:
+    """What torch or Python can do for a line of the user's: ``SampledLine.kind``, empty for the user's own code."""
+
+    DATA = "data"
+    LOADER_BEGUN = "loader begun"
+    FORWARD = "forward"
+    MODULE_CALLED = "module called"
+    RECOMPUTED = "recomputed"
+    STACK_KEPT = "stack kept"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    GRAPH_SEARCHED = "graph searched"
+    BUFFERS_BROADCAST = "buffers broadcast"
+    COLLECTIVE = "collective"
+    OBJECTS_EXCHANGED = "objects exchanged"
+    CHECKPOINT_WRITTEN = "checkpoint written"
+    STATE_LOADED = "state loaded"
+    COPIED = "copied"
+    CACHE_EMPTIED = "cache emptied"
+    LOGGING = "logging"
+    GARBAGE_COLLECTED = "garbage collected"
+    SERVER_ASKED = "server asked"
+    PROGRAM_WAITED_FOR = "program waited for"
+
+
 class SampledLine(NamedTuple):
     """A line of the loop that makes the steps: nanoseconds by the clock and of the processor, in how many steps.
 
-    ``kind`` is what torch or Python did there for it, empty where that was the user's own code. ``inner`` is the
-    innermost line of the user's that it spent most in, for ``most`` nanoseconds. ``waited`` are the nanoseconds in
-    which it had no core. ``inside`` are the innermost lines that it spent most in, longest first: file, line, function,
-    and nanoseconds by the clock, of the processor, and without a core.
+    ``kind`` is what torch or Python did there for it (``LineKind``), empty where that was the user's own code.
+    ``inner`` is the innermost line of the user's that it spent most in, for ``most`` nanoseconds. ``waited`` are the
+    nanoseconds in which it had no core. ``inside`` are the innermost lines that it spent most in, longest first: file,
+    line, function, and nanoseconds by the clock, of the processor, and without a core.
     """
 
     kind: str

@@ -45,8 +45,8 @@ class Monitor:
         self.before: list[Found] = []
         """What the command itself says, before it begins: it does not end the training."""
         self.interrupted = False
-        self.has_ended_the_deaf = False
         """Whether Ctrl-C has come, which ends the ranks one after another."""
+        self.has_ended_the_deaf = False
         self._asked_at = math.inf
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))

@@ -11,12 +11,12 @@ from ddpdoctor.watch.events import CallsTimed, Equipped, LinesSampled, RankSteps
 from ddpdoctor.watch.events.blocks import Spans
 from ddpdoctor.watch.monitor.seen.cores import Ran, allowed, running, throttled
 from ddpdoctor.watch.monitor.seen.family import NONE, Turns, counted, starters
+from ddpdoctor.watch.monitor.seen.usage import NANOSECONDS
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.event_log import Reader
     from ddpdoctor.watch.training import Training
 
-NANOSECONDS = 1e9
 OFTEN = 0.15  # seconds between two looks at what a process waits for
 FEWEST = 5  # spans of each rank, before anything is said of its steps
 SCAN = 2.0  # seconds between two looks at all threads; and at all processes, where a rank is bound to cores

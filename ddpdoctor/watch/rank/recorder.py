@@ -1,4 +1,4 @@
-"""The watched process's own record: who it is, its ledger, and what must never disturb the training."""
+"""The watched process's own record: who it is, its event log, and what must never disturb the training."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ class Recorder:
 
     @property
     def writer(self) -> event_log.Writer:
-        """The ledger of a process that is a rank."""
+        """The event log of a process that is a rank."""
         assert self._writer is not None, "only a rank writes"  # noqa: S101 - the hooks ask is_rank first
         return self._writer
 
     def become_rank(self, rank: int | None) -> None:
-        """Open the ledger; from now on the monitor sees this process."""
+        """Open the event log; from now on the monitor sees this process."""
         if not self.active or self._is_one_of_several_ranks():
             return
         if rank is not None:

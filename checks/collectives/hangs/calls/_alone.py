@@ -8,6 +8,7 @@ from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one
 
 from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
 from ..source._one_rank import DEFAULT, condition
+from ._compared import last_number
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress
@@ -80,7 +81,7 @@ def _unanswered(event: PeerLost) -> Alone | None:
         file = call.site.file
         guard = one_rank_only(file, call.site.line) or one_rank_calls(file, call.site.function)
         beside = any(are_alternatives(file, call.site.line, each.line) for each in event.stack)
-        if guard and not beside and _last_of(other, call.group) < call.number:
+        if guard and not beside and last_number(other, call.group) < call.number:
             return Alone(one.rank, call, guard, other.rank)
     return None
 
@@ -96,7 +97,9 @@ def _died_in(event: PeerLost) -> Alone | None:
             continue
         guard = one_rank_only(call.site.file, call.site.line)
         others = (
-            each for each in event.progress if each.rank not in event.gone and _last_of(each, call.group) < call.number
+            each
+            for each in event.progress
+            if each.rank not in event.gone and last_number(each, call.group) < call.number
         )
         other = next((each for each in others if each.steps >= one.steps and each.forwards > each.steps), None)
         if guard and other:
@@ -104,12 +107,8 @@ def _died_in(event: PeerLost) -> Alone | None:
     return None
 
 
-def _last_of(rank: Progress, group: str) -> int:
-    return max((each.number for each in rank.recent if each.group == group), default=0)
-
-
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:
     """Whether a rank is past a call that it has not made: in a later forward, or at the end of its program."""
-    if _last_of(other, call.group) >= call.number:
+    if last_number(other, call.group) >= call.number:
         return False
     return other.ended or other.forwards > one.forwards

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Site, runs_alike, tests_around, tree_of
+from ddpdoctor.check import Site, last_name, runs_alike, tests_around, tree_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Tree
@@ -30,7 +30,7 @@ def _only_caller(call: Site) -> Site | None:
     """Return the one line of its file that calls the function of a line, where one function there has that name."""
     tree = tree_of(call.file)
     made = [each for each in tree.of(ast.FunctionDef) if each.name == call.function]
-    named = [each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == call.function]
+    named = [each for each in tree.of(ast.Call) if last_name(each.func) == call.function]
     return Site(call.file, named[0].lineno, _function(tree, named[0])) if len(made) == len(named) == 1 else None
 
 

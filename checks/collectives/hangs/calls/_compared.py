@@ -83,15 +83,16 @@ def in_two_groups(event: Stalled) -> TwoGroups | None:
             if one is other or call.group == theirs.group or not in_branches(call.site, theirs.site):
                 continue
             are_there = (one.site, other.site) == (call.site, theirs.site)
-            is_known = event.world_size == 2 or (_last(other, call.group) and _last(one, theirs.group))  # noqa: PLR2004
+            is_known = event.world_size == 2 or (last_number(other, call.group) and last_number(one, theirs.group))  # noqa: PLR2004
             if {call.operation, theirs.operation} & {*POINT_TO_POINT, NEW_GROUP} or not (are_there and is_known):
                 continue
-            if _last(other, call.group) < call.number and _last(one, theirs.group) < theirs.number:
+            if last_number(other, call.group) < call.number and last_number(one, theirs.group) < theirs.number:
                 return TwoGroups(one, call, other, theirs)
     return None
 
 
-def _last(rank: Position, group: str) -> int:
+def last_number(rank: Position | Progress, group: str) -> int:
+    """Return the number of the last communication of a group that a rank has begun; 0 where none is known."""
     return max((each.number for each in rank.recent if each.group == group), default=0)
 
 

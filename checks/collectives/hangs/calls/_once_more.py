@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import returns_above, runs_alike, tree_of
+from ddpdoctor.check import last_name, returns_above, runs_alike, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,7 +85,7 @@ def _has_called(tree: Tree, function: str, behind: Site) -> bool:
     """Whether a line comes after a call of a function, under no test, in its own function."""
     for each in tree.of(ast.Call):
         around = [*tree.above(each)]
-        if ast.unparse(each.func).rpartition(".")[2] != function or each.lineno >= behind.line:
+        if last_name(each.func) != function or each.lineno >= behind.line:
             continue
         tested = any(isinstance(up, (ast.If, ast.ExceptHandler)) and not _is_main(up) for up in around)
         if _function_of(around) == behind.function and not tested:
@@ -135,7 +135,7 @@ def _is_behind(theirs: Site | None, ours: Site, loop: Loop) -> bool:
     if theirs.function == ours.function:
         return theirs.line > (loop.end_lineno or 0)
     tree = tree_of(ours.file)
-    calls = (each for each in tree.of(ast.Call) if ast.unparse(each.func).rpartition(".")[2] == ours.function)
+    calls = (each for each in tree.of(ast.Call) if last_name(each.func) == ours.function)
     return any(each.lineno < theirs.line and _function_of(tree.above(each)) == theirs.function for each in calls)
 
 

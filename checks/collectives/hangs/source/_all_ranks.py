@@ -7,16 +7,12 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATORS, COLLECTIVES, dotted, keyword
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, dotted, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 OF_ACCELERATE = set("gather gather_for_metrics reduce wait_for_everyone pad_across_processes".split())
-FSDP = (
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-)
 OF_LIGHTNING = set("save_checkpoint validate test predict".split())
 OF_A_MODULE = {"all_gather"}
 OF_FABRIC = set("all_gather all_reduce broadcast barrier save load".split())
@@ -67,7 +63,7 @@ def by_frameworks(script: Script) -> Iterator[Alone]:
 
 def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator[Alone]:
     owner = function.value
-    if function.attr in OF_ACCELERATE and script.is_a(owner, *ACCELERATORS):
+    if function.attr in OF_ACCELERATE and script.is_a(owner, ACCELERATOR):
         test = _main_process(script, call, ast.unparse(owner))
         if test is not None:
             yield call, "a collective of Accelerate", test
@@ -87,7 +83,7 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         yield call, "what makes a metric of Ignite compute, by a collective", guard.test
     elif function.attr == "run" and _evaluates(script, owner):
         yield call, "what has metrics of Ignite compute, by collectives", guard.test
-    elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
+    elif function.attr == "state_dict" and script.made_by(owner, FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
 
 

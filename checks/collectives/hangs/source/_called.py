@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddpdoctor.check import Fix, Site, calls_at, loop_at, statement_at, tree_of
+from ddpdoctor.check import Fix, Site, calls_at, last_name, loop_at, statement_at, tree_of
 
 from ._one_rank import UNPAIRED, called, mend, rewritten, shown
 
@@ -70,7 +70,7 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
             whole = f"{module}.{name}(...)"
             return Called(whole, ", in which all ranks take part", _moved(whole, guard))
     for call in all_calls:
-        name = ast.unparse(call.func).rpartition(".")[2]
+        name = last_name(call.func)
         code = ast.unparse(call)
         told = code if len(code) <= LONGEST else f"{ast.unparse(call.func)}(...)"
         if name in STATE:
@@ -86,12 +86,12 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
 
 def _of_a_library(calls: list[ast.Call], operation: str, guard: str) -> Called | None:
     """Return which call of a line communicates where its name does not say so; None where that is not known."""
-    named = {ast.unparse(each.func).rpartition(".")[2] for each in calls}
+    named = {last_name(each.func) for each in calls}
     if calls and operation not in named and (operation in INNER or _is_within(operation, calls)):
         code = ast.unparse(calls[0])
         told = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
         return Called(told, f", in which {operation} is called", _moved(code, guard))
-    inner = [each for each in calls if ast.unparse(each.func).rpartition(".")[2] not in SHOWS]
+    inner = [each for each in calls if last_name(each.func) not in SHOWS]
     function = ast.unparse(inner[0].func) if len(inner) == 1 and operation.isidentifier() else ""
     if not function or any(each in function for each in TELLING):
         return None
@@ -115,10 +115,10 @@ def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
     """
     at = next((at for at, each in enumerate(stack) if each == site), 0)
     within = calls_at(stack[0].file, stack[0].line) if stack else []
-    if any(ast.unparse(each.func).rpartition(".")[2] in STATE for each in within):
+    if any(last_name(each.func) in STATE for each in within):
         return None  # what it returns is written beside it
     name = stack[at - 1].function if at else ""
-    calls = [each for each in calls_at(site.file, site.line) if ast.unparse(each.func).rpartition(".")[2] == name]
+    calls = [each for each in calls_at(site.file, site.line) if last_name(each.func) == name]
     if len(calls) != 1:
         return None
     code = ast.unparse(calls[0])

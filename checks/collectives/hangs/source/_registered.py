@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, Evidence, Finding, Fix, calls_at, one_rank_only, place, tree_of
+from ddpdoctor.check import Doing, Evidence, Finding, Fix, calls_at, last_name, one_rank_only, place, tree_of
 
 from .._told import seen, short, table, where
 from ._one_rank import DEFAULT, UNPAIRED, called, rewritten, shown
@@ -71,4 +71,4 @@ def finding(found: Registered, event: Stalled) -> Finding:
 
 
 def _name(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return last_name(call.func)

@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Script, keyword
-
-from ._all_ranks import FSDP
+from ddpdoctor.check import COLLECTIVES, FSDP, FULLY_SHARD, OTHER_RANKS, Script, keyword
 
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""
 OF_FSDP = frozenset(
-    f"{each}.{name}"
-    for each in FSDP
+    f"{FSDP}.{name}"
     for name in (
         "summon_full_params optim_state_dict full_optim_state_dict sharded_optim_state_dict optim_state_dict_to_load"
     ).split()
@@ -25,12 +22,11 @@ OF_SHARDS = frozenset(
     f"torch.distributed.checkpoint.state_dict.get_{name}state_dict" for name in ("", "model_", "optimizer_")
 )
 """What gathers the shards of all ranks, of a model that has some."""
-SHARDS = (*FSDP, "torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
 
 
 def _meetings(script: Script) -> frozenset[str]:
     """Return the functions in which all ranks meet."""
-    sharded = any(True for _ in script.calls(*SHARDS))
+    sharded = any(True for _ in script.calls(FSDP, FULLY_SHARD))
     return COLLECTIVES | OF_FSDP | (OF_SHARDS if sharded else frozenset())
 
 

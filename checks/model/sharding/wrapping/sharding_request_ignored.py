@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATORS,
+    ACCELERATOR,
     Ailment,
     Evidence,
     Finding,
@@ -72,7 +72,7 @@ def while_training(event: FrameworkSeen) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for an Accelerator on the CPU that is given a plugin."""
-    for call in script.calls(*ACCELERATORS):
+    for call in script.calls(ACCELERATOR):
         cpu = keyword(call, "cpu")
         plugin = next((name for name in ("fsdp_plugin", "deepspeed_plugin") if keyword(call, name) is not None), None)
         if plugin is not None and isinstance(cpu, ast.Constant) and cpu.value is True:

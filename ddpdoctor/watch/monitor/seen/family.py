@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddpdoctor.host.process.threads import thread_folders
-
-NANOSECONDS = 1e9
+from ddpdoctor.watch.monitor.seen.usage import NANOSECONDS
 
 
 class Turns(NamedTuple):

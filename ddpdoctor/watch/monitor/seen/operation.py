@@ -24,7 +24,6 @@ WITHIN = (
     "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_dynamo/eval_frame.py",
     "/torch/utils/_contextlib.py", "/contextlib.py",
 )  # fmt: skip
-JOINING = "init_process_group"
 WAIT = "Work.wait"
 """Waiting for what async_op=True, isend or irecv has begun: the script calls it, and no function of torch is around."""
 OF_GROUP = "a collective of its process group"

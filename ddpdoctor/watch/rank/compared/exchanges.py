@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.events.of_steps import ANOTHERS
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.compared.gradients import elements_of, tensors_in
 from ddpdoctor.watch.rank.graph.averages import Term, terms
@@ -22,7 +23,6 @@ NUMBERS = 64  # that losses of one step are computed with
 LOSSES = 64  # of one step: batches that are accumulated
 DEEP = 4  # operations from the end of a loss
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
-ANOTHERS = "another's gradient"
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
 
 

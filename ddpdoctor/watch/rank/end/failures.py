@@ -19,6 +19,7 @@ from ddpdoctor.watch import event_log, exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
+from ddpdoctor.watch.events.process import LOST
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import (
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 NUMBERED = re.compile(r"[Pp]arameter (?:at index|indices)|params\[\d+\]")
 INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
-LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
-"""Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 AT_END = ("barrier", "monitored_barrier", "destroy_process_group")
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
@@ -133,7 +132,7 @@ class Failures:
         )
 
     def at_end(self) -> None:
-        """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""
+        """Record and explain the exception that ended the interpreter, if an excepthook has kept it."""
         exc = getattr(sys, "last_value", None)
         if not is_error(exc) or TOLD in vars(exc) or hasattr(sys, "ps1"):
             return

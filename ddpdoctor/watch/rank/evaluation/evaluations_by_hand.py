@@ -20,6 +20,7 @@ from ddpdoctor.watch.user_frames import file_of, frames, is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.ledger.ledger import Ledger
+    from ddpdoctor.watch.rank.patch import Wrap
 
 FOLLOWED = 3  # evaluations
 ROWS = 512
@@ -146,7 +147,7 @@ def lines_of_the_users() -> Place:
     return tuple(itertools.islice(users, CALLERS))
 
 
-def switching(begins: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def switching(begins: Callable[[Any], None]) -> Wrap:
     """Return what stands in for ``Module.train``, which calls itself for each part of a module."""
     within: list[bool] = []
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ddpdoctor.watch.events.frameworks import DISPATCHER, SHARD
 from ddpdoctor.watch.rank.data.described import WORLD, speaks_of_ranks
 from ddpdoctor.watch.user_frames import frames, variables_of
 
 MODULE = "accelerate.data_loader"
-DISPATCHER = "DataLoaderDispatcher"
-SHARD = "IterableDatasetShard"
 
 
 class Twice(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Number
 from ddpdoctor.watch.rank.compiled import has_compiled
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import file_of, is_users
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Operands:
         """Return all names that the code says which computes with such numbers."""
         return {name for code in self.codes for name in (*code.co_names, *code.co_varnames, *code.co_freevars)}
 
-    def _looked(self, operator: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _looked(self, operator: str) -> Wrap:
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def operate(tensor: Any, *args: Any) -> Any:
                 if args and isinstance(args[0], float) and self._is_plain(tensor):

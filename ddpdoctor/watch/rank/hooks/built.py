@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import frames, is_users, site_of, variables_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(each, "__init__", _making(recorder)) for each in (DataLoader, DistributedSampler)]
 
 
-def _making(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _making(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             original(made, *args, **kwargs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ScaledClipped, ShardsClipped, ShardsScaled
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return patches
 
 
-def _clipping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _clipping(recorder: Recorder, clippings: Clippings) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank:
@@ -89,7 +89,7 @@ def _clipped(recorder: Recorder, clippings: Clippings, parameters: list[Any], mo
         clippings.last.append(Clipped(ours, float(norm), float(most), user_site()))
 
 
-def _scaling(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _scaling(recorder: Recorder, clippings: Clippings) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def scale(scaler: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and scaler not in clippings.active and scaler.is_enabled():
@@ -101,7 +101,7 @@ def _scaling(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[...
     return wrap
 
 
-def _stepping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _stepping(recorder: Recorder, clippings: Clippings) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and clippings.last:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import PassedOver
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return patches
 
 
-def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _communication(recorder: Recorder, operation: str) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def communicate(group: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.is_rank:
@@ -95,7 +95,7 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
     return wrap
 
 
-def _pickled(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _pickled(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _object_to_tensor(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -110,7 +110,7 @@ def _pickled(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _passed_over(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _passed_over(recorder: Recorder) -> Wrap:
     told: set[Site | None] = set()
 
     def tell(operation: str) -> None:
@@ -129,7 +129,7 @@ def _passed_over(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[
     return wrap
 
 
-def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _asked(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def ask(work: Any, *args: Any, **kwargs: Any) -> Any:
             recorder.handles.touched(work)
@@ -140,7 +140,7 @@ def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
-def _waited(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _waited(recorder: Recorder) -> Wrap:
     def around(original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:  # a name that the monitor finds in stacks
             recorder.handles.touched(work)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,7 +34,7 @@ def _replace(recorder: Recorder, names: tuple[str, ...], module: ModuleType) -> 
     recorder.late += [patch(module, name, _tracing(recorder)) for name in names if hasattr(module, name)]
 
 
-def _tracing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _tracing(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def trace(*args: Any, **kwargs: Any) -> Any:
             for quiet in (recorder.ledger.quiet, recorder.rows.quiet, recorder.evaluations.quiet):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.frameworks import DEEPSPEED
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import FrameworkSeen, Wrapped
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
@@ -27,7 +27,7 @@ def hook_when_imported(recorder: Recorder) -> None:
         recorder.frameworks.hook()
 
 
-def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _forward(recorder: Recorder) -> Wrap:
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import SavesInto
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,7 +32,7 @@ def hook(recorder: Recorder) -> list[Awaited]:
     return [when_imported(MODULE, of_module)]
 
 
-def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _saving(recorder: Recorder) -> Wrap:
     numbers = count()
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

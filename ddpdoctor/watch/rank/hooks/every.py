@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor.watch.rank.hooks import (
+    backward,
     built,
     clipping,
     communications,
@@ -23,6 +24,7 @@ from ddpdoctor.watch.rank.hooks import (
 from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens
 
 EVERY = (
+    backward,
     builds,
     built,
     clipping,

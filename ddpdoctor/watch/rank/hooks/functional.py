@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
@@ -21,7 +21,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(torch.autograd, ENGINE, _asked(recorder))] if hasattr(torch.autograd, ENGINE) else []
 
 
-def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _asked(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)

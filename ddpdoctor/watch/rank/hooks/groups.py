@@ -14,7 +14,7 @@ from ddpdoctor.host.network_context import address, backend, network, rendezvous
 from ddpdoctor.watch.events import GroupMade
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.process.errors import SPAWNED, stay_outermost
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
 from ddpdoctor.watch.user_frames import calling_package, user_site
 
@@ -40,7 +40,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return patches
 
 
-def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _new_group(recorder: Recorder) -> Wrap:
     calls = count()
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +63,7 @@ def _record_group(recorder: Recorder, ranks: Any, calls: Iterator[int]) -> None:
             recorder.emit(GroupMade, ranks=said, site=site)
 
 
-def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _joining(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             recorder.safely(_enter, recorder, args, kwargs)
@@ -122,7 +122,7 @@ def _set(variable: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _leaving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _leaving(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
             if not args and not kwargs:

@@ -21,7 +21,7 @@ from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import cut
 from ddpdoctor.watch.user_frames import user_site
@@ -54,9 +54,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     ]
 
 
-def _iterating(
-    recorder: Recorder, passes: dict[int, Pass], pending: list[Pass]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _iterating(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass]) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __iter__(loader: Any) -> Any:  # noqa: N807 - it stands in for one
             if not recorder.is_rank:
@@ -172,7 +170,7 @@ def _tell(recorder: Recorder, this: Pass) -> None:
 
 def _giving(  # noqa: C901 - a function more would be one more for each batch
     recorder: Recorder,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __next__(iterator: Any) -> Any:  # noqa: N807 - it stands in for one
             log = recorder.log

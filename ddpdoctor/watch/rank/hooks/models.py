@@ -13,7 +13,7 @@ from ddpdoctor.watch.events import CommHookGiven, Loaded, Wrapping
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import switching
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.on_import import when_imported
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt
 from ddpdoctor.watch.user_frames import user_site
@@ -63,7 +63,7 @@ def _switched(recorder: Recorder, module: Any) -> None:
     recorder.evaluations.switched(module)
 
 
-def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _wrapping(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             if recorder.is_rank:
@@ -88,7 +88,7 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     return wrap
 
 
-def _hooking(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _hooking(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def register_comm_hook(model: Any, state: object, hook: Any) -> None:
             original(model, state, hook)
@@ -130,7 +130,7 @@ def _begins(recorder: Recorder, model: Any, args: Any, kwargs: Any, with_gradien
         recorder.safely(_given, recorder, model, args)
 
 
-def _forward(recorder: Recorder, counted: Counted) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _forward(recorder: Recorder, counted: Counted) -> Wrap:
     from torch import is_grad_enabled
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,7 +167,7 @@ def _wrapped(recorder: Recorder, model: Any) -> dict[str, Any]:
     return {"parameters": recorder.models.numbered(model), "changed": recorder.models.changed(model)}
 
 
-def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _loading(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
             try:

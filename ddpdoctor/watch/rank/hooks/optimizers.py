@@ -1,4 +1,4 @@
-"""Optimizers: when one is built, when one steps (by the hook that torch offers for all), and the end of backward."""
+"""Optimizers: when one is built, and when one steps, by the hook that torch offers for all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.limits import cores
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Equipped, NeverStepped, OptimizerLoaded
-from ddpdoctor.watch.rank.compared.exchanges import clock
+from ddpdoctor.watch.events import Equipped, OptimizerLoaded
 from ddpdoctor.watch.rank.compared.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
 
 
-MANY = 10  # backwards, in which other ranks have stepped
-
-
 def hook(recorder: Recorder) -> list[Any]:
-    """Be called before each step of any optimizer (torch's own hook for all), when one is built, after a backward."""
+    """Be called before each step of any optimizer (torch's own hook for all), and when one is built."""
     import torch
     from torch.optim.optimizer import (
         Optimizer,
@@ -41,7 +37,6 @@ def hook(recorder: Recorder) -> list[Any]:
         patch(Optimizer, "load_state_dict", _loading(recorder)),
         patch(Optimizer, "zero_grad", _clearing(recorder)),
         patch(torch.nn.Module, "zero_grad", _clearing(recorder)),
-        patch(torch.autograd, "backward", _backward(recorder)),
     ]
 
 
@@ -136,7 +131,7 @@ class Removable:
         self.handle.remove()
 
 
-def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _building(recorder: Recorder, optimizers: Optimizers) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def add_param_group(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             recorder.safely(optimizers.built.add, optimizer)
@@ -150,7 +145,7 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
     return wrap
 
 
-def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _loading(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(optimizer, *args, **kwargs)
@@ -175,7 +170,7 @@ def _loaded(recorder: Recorder, optimizer: Any, given: Any) -> None:
     )
 
 
-def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _clearing(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.exchanges.windows:
@@ -187,88 +182,6 @@ def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     return wrap
 
 
-def _count(recorder: Recorder) -> None:
-    if recorder.writer.counters[event_log.STEPS] == 0 and any(each.synced for each in recorder.models.alive()):
-        recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards, clock=clock())
-
-
-def _counted(recorder: Recorder, args: tuple[Any, ...]) -> None:
-    """Count a backward that begins; where there is no optimizer to look at, the weights are looked at here."""
-    recorder.exchanges.backwards += 1
-    if recorder.log is None:
-        return
-    if args and not recorder.losses.is_over:
-        recorder.safely(recorder.losses.look, args[0])
-    if not recorder.ledger.accounts:
-        recorder.safely(recorder.updates.backward_begins)
-    elif recorder.updates.window is not None:
-        recorder.safely(recorder.updates.forget)
-
-
-def _ended(recorder: Recorder) -> None:
-    recorder.ledger.backward_ended()
-    recorder.updates.backward_ended()
-
-
 def _clears(recorder: Recorder, owner: Any) -> None:
     recorder.ledger.clears(owner)
     recorder.updates.clears()
-
-
-def _looks(recorder: Recorder) -> bool:
-    at_data = recorder.evaluations.open or recorder.feed.passes
-    return recorder.early or bool(at_data) or recorder.frameworks.engines.are_asked
-
-
-def _begins(recorder: Recorder) -> None:
-    if recorder.evaluations.open:
-        recorder.evaluations.over()
-    if recorder.early or recorder.frameworks.engines.are_asked:
-        recorder.frameworks.backward(recorder.models)
-    if not recorder.models.any():
-        recorder.feed.learned()
-
-
-def _looks_at(recorder: Recorder, losses: Any) -> None:
-    if recorder.exchanges.windows:
-        recorder.ledger.backward_begins()
-        recorder.exchanges.backward(losses)
-    if recorder.growing.graphs.wants:
-        recorder.growing.graphs.mark(losses)
-
-
-def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            exchanges = recorder.exchanges
-            if exchanges.in_backward:  # a part that is computed anew, within the whole
-                exchanges.nested += 1
-                return original(*args, **kwargs)
-            if recorder.log is not None and _looks(recorder):
-                recorder.safely(_begins, recorder)
-            exchanges.in_backward = True
-            _counted(recorder, args)
-            if args and (exchanges.windows or recorder.growing.graphs.wants):
-                recorder.safely(_looks_at, recorder, args[0])
-            began = now()
-            try:
-                result = original(*args, **kwargs)
-            except RuntimeError as exc:
-                recorder.safely(recorder.failures.loses, exc)
-                raise
-            finally:
-                exchanges.in_backward = False
-                stopwatch = recorder.stopwatch
-                stopwatch.backward += now() - began
-                stopwatch.backwards += 1
-            if exchanges.windows:
-                recorder.safely(_ended, recorder)
-            if recorder.log is not None and recorder.early:
-                recorder.safely(recorder.models.backward_ended)
-                if exchanges.backwards == MANY:
-                    recorder.safely(_count, recorder)
-            return result
-
-        return backward
-
-    return wrap

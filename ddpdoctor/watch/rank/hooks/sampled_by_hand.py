@@ -13,7 +13,7 @@ from ddpdoctor.watch.rank.data.described import length, sampler_itself, subgroup
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.hooks.samplers import INDICES
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import frames, is_users, is_watchs, user_site
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(DistributedSampler, "__iter__", _iterating(recorder, numbers))]
 
 
-def _iterating(recorder: Recorder, numbers: dict[int, int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _iterating(recorder: Recorder, numbers: dict[int, int]) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __iter__(sampler: Any) -> Any:  # noqa: N807 - it stands in for one
             drawn = original(sampler)

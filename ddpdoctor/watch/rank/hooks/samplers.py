@@ -10,13 +10,14 @@ from ddpdoctor.watch.events import EpochSet
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.data.passes import Pass
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.recorder import Recorder
 
 INDICES = 256  # of a pass, that are told at most
 DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
 
 
-def drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def drawing(recorder: Recorder, pending: list[Pass]) -> Wrap:
     """Return the replacement of ``_next_index``, which takes note of what a pass draws."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +47,7 @@ def _drew(this: Pass, drawn: Any) -> None:
         this.drawn += [index for index in indices if not index % this.stride]
 
 
-def setting(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def setting(recorder: Recorder) -> Wrap:
     """Return the replacement of ``set_epoch``, which takes note of the epoch."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ScheduleAtEnd
 from ddpdoctor.watch.rank.hooks.written import lengths_written
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(LRScheduler, "step", _stepping(recorder, known, told))]
 
 
-def _stepping(
-    recorder: Recorder, known: dict[int, Schedule], told: list[Schedule]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _stepping(recorder: Recorder, known: dict[int, Schedule], told: list[Schedule]) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             schedule = known.get(id(scheduler))  # by identity: a user's class can do without a hash

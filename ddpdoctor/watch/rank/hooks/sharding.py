@@ -12,7 +12,7 @@ from ddpdoctor.watch.rank.model import tied
 from ddpdoctor.watch.rank.model.beginnings import are_synchronised
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def hook(recorder: Recorder) -> list[Awaited]:
     ]
 
 
-def _all_gather(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _all_gather(recorder: Recorder) -> Wrap:
     from torch.compiler import is_compiling
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def _gathered(recorder: Recorder) -> None:
     recorder.models.shards.gathers.end(recorder, recorder.models.shards.alive)
 
 
-def _gathering(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _gathering(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def redistribute(tensor: Any, device_mesh: Any = None, placements: Any = None, **kwargs: Any) -> Any:
             if recorder.is_rank:
@@ -97,7 +97,7 @@ def _record_gathering(recorder: Recorder, tensor: Any, placements: Any) -> None:
             recorder.writer.communication(time.time(), "redistribute", group, str(list(tensor.shape)), user_site())
 
 
-def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _wrapping(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             given: Any = args[0] if args else kwargs.get("module")
@@ -141,7 +141,7 @@ def _wrapped(recorder: Recorder, model: Any, named: list[tuple[str, Any]], shape
         recorder.models.shards.are_flat(each for each in model.parameters() if id(each) not in ignored)
 
 
-def _sharding(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _sharding(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def init(state: Any, modules: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank:
@@ -182,7 +182,7 @@ def _is_given(module: Any) -> bool:
     return hasattr(module, "_get_fsdp_state")
 
 
-def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _forward(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank:
@@ -198,7 +198,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _root_forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _root_forward(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _root_pre_forward(state: Any, module: Any, *given: Any) -> Any:
             if recorder.is_rank:

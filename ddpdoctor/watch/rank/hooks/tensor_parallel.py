@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import TensorParallel
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
-from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,9 +30,7 @@ def hook(recorder: Recorder) -> list[Awaited]:
     return [when_imported(STYLES, of_styles)]
 
 
-def _applying(
-    recorder: Recorder, told: set[tuple[tuple[int, ...], bool]]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _applying(recorder: Recorder, told: set[tuple[tuple[int, ...], bool]]) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _apply(style: Any, module: Any, device_mesh: Any) -> Any:
             if recorder.is_rank:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddpdoctor.checkpoint.keys import FSDP_NAMES
 from ddpdoctor.watch.events import ShardedGradient
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 
 MOST = 64  # of an optimizer
-INSIDE = "_fsdp_wrapped_module."
+INSIDE = re.compile(rf"(?:{'|'.join(FSDP_NAMES)})\.")
 
 
 @dataclass(slots=True)
@@ -44,13 +46,13 @@ class Parts:
         prints = read([*(self.left[at] for at in places), *(self.given[at] for at in places)])
         pairs = zip(names, prints[: len(places)], prints[len(places) :], strict=True)
         return tuple(
-            ShardedGradient(name.replace(INSIDE, ""), left, given) for name, left, given in pairs if left and given
+            ShardedGradient(INSIDE.sub("", name), left, given) for name, left, given in pairs if left and given
         )
 
     def without(self) -> tuple[str, ...]:
         """Name those that require a gradient and have none, of tensors that know how they are sharded."""
         bare = [each for each in self.parameters if each.requires_grad and each.grad is None and is_dtensor(each)]
-        return tuple(name.replace(INSIDE, "") for name in names_of(bare, {})) if bare else ()
+        return tuple(INSIDE.sub("", name) for name in names_of(bare, {})) if bare else ()
 
     def forget(self) -> None:
         """Let go of all of them."""

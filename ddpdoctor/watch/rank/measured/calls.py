@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import CallsTimed, TimedCall
 from ddpdoctor.watch.rank.compiled import has_compiled
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.user_frames import is_users, is_watchs
 
@@ -127,7 +127,7 @@ class Calls:
             each.undo()
         self.patches = []
 
-    def _timed(self, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _timed(self, what: str) -> Wrap:
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if self.inside or threading.get_ident() != self.thread:

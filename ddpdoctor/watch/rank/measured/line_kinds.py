@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from ddpdoctor.watch.events import SampledLine
+from ddpdoctor.watch.events.steps import LineKind
 from ddpdoctor.watch.user_frames import file_of, is_users
 
 DEEPEST = 200  # frames
@@ -14,34 +15,34 @@ MAIN = 0.9  # of the time: a line that has so much is gone into, down to the loo
 SHOWN = 12  # lines that are told
 INSIDE = 8  # lines that are told of what one of them spends its time in
 FIRST = (
-    ("/torch/fx/traceback.py", "format_stack", "stack kept"),
-    ("/traceback.py", "format_stack", "stack kept"),
-    ("/torch/utils/checkpoint.py", "", "recomputed"),
-    ("/torch/autograd/", "backward", "backward"),
-    ("/torch/optim/", "", "optimizer"),
-    ("/torch/nn/parallel/distributed.py", "_post_forward", "graph searched"),
-    ("/torch/nn/parallel/distributed.py", "_sync_buffers", "buffers broadcast"),
-    ("/torch/nn/parallel/distributed.py", "forward", "forward"),
-    ("/torch/utils/data/dataloader.py", "__iter__", "loader begun"),
-    ("/torch/utils/data/distributed.py", "__iter__", "loader begun"),
-    ("/torch/utils/data/sampler.py", "__iter__", "loader begun"),
-    ("/torch/utils/data/dataloader.py", "_shutdown_workers", "loader begun"),
-    ("/torch/utils/data/dataloader.py", "__next__", "data"),
+    ("/torch/fx/traceback.py", "format_stack", LineKind.STACK_KEPT),
+    ("/traceback.py", "format_stack", LineKind.STACK_KEPT),
+    ("/torch/utils/checkpoint.py", "", LineKind.RECOMPUTED),
+    ("/torch/autograd/", "backward", LineKind.BACKWARD),
+    ("/torch/optim/", "", LineKind.OPTIMIZER),
+    ("/torch/nn/parallel/distributed.py", "_post_forward", LineKind.GRAPH_SEARCHED),
+    ("/torch/nn/parallel/distributed.py", "_sync_buffers", LineKind.BUFFERS_BROADCAST),
+    ("/torch/nn/parallel/distributed.py", "forward", LineKind.FORWARD),
+    ("/torch/utils/data/dataloader.py", "__iter__", LineKind.LOADER_BEGUN),
+    ("/torch/utils/data/distributed.py", "__iter__", LineKind.LOADER_BEGUN),
+    ("/torch/utils/data/sampler.py", "__iter__", LineKind.LOADER_BEGUN),
+    ("/torch/utils/data/dataloader.py", "_shutdown_workers", LineKind.LOADER_BEGUN),
+    ("/torch/utils/data/dataloader.py", "__next__", LineKind.DATA),
 )
 """What a call is for that holds others: the first of these that is in the stack counts."""
 LATER = (
-    ("/torch/serialization.py", "save", "checkpoint written"),
-    ("/copy.py", "deepcopy", "copied"),
-    ("/torch/nn/modules/module.py", "load_state_dict", "state loaded"),
-    ("/torch/distributed/", "all_gather_object", "objects exchanged"),
-    ("/torch/distributed/", "gather_object", "objects exchanged"),
-    ("/torch/distributed/", "broadcast_object_list", "objects exchanged"),
-    ("/torch/cuda/memory.py", "empty_cache", "cache emptied"),
-    ("/torch/distributed/", "", "collective"),
-    ("/logging/", "", "logging"),
-    ("/http/client.py", "", "server asked"),
-    ("/subprocess.py", "", "program waited for"),
-    ("/torch/nn/modules/module.py", "_call_impl", "module called"),
+    ("/torch/serialization.py", "save", LineKind.CHECKPOINT_WRITTEN),
+    ("/copy.py", "deepcopy", LineKind.COPIED),
+    ("/torch/nn/modules/module.py", "load_state_dict", LineKind.STATE_LOADED),
+    ("/torch/distributed/", "all_gather_object", LineKind.OBJECTS_EXCHANGED),
+    ("/torch/distributed/", "gather_object", LineKind.OBJECTS_EXCHANGED),
+    ("/torch/distributed/", "broadcast_object_list", LineKind.OBJECTS_EXCHANGED),
+    ("/torch/cuda/memory.py", "empty_cache", LineKind.CACHE_EMPTIED),
+    ("/torch/distributed/", "", LineKind.COLLECTIVE),
+    ("/logging/", "", LineKind.LOGGING),
+    ("/http/client.py", "", LineKind.SERVER_ASKED),
+    ("/subprocess.py", "", LineKind.PROGRAM_WAITED_FOR),
+    ("/torch/nn/modules/module.py", "_call_impl", LineKind.MODULE_CALLED),
 )
 """What else a call can be; the outermost one counts."""
 Line = tuple[str, int, str]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import LinesSampled
+from ddpdoctor.watch.events.steps import LineKind
 from ddpdoctor.watch.rank.measured.line_kinds import Line, Sampled, by_line, stack_of
 from ddpdoctor.watch.rank.stopwatch import now
 
@@ -85,7 +86,7 @@ class Lines:
             took = now() - self.collecting
             self.collecting, self.collected = 0, self.collected + took
             caller = sys._getframe().f_back  # noqa: SLF001 - as below; none where the interpreter itself collects, at its end
-            self._add(("garbage collected", stack_of(caller)[1]), Sampled(took, took, {self.step}))
+            self._add((LineKind.GARBAGE_COLLECTED, stack_of(caller)[1]), Sampled(took, took, {self.step}))
 
     def _add(self, key: tuple[str, tuple[Line, ...]], sampled: Sampled) -> None:
         if key in self.found or len(self.found) < MOST:
@@ -126,7 +127,7 @@ class Lines:
 
 @contextmanager
 def _waits_of(thread: int) -> Iterator[int]:
-    """Open what the kernel counts of a thread; give -1 where it does not."""
+    """Open what the kernel counts of a thread; return -1 where it does not."""
     try:
         file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:

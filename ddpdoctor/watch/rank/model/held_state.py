@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import HeldGenerator
+from ddpdoctor.watch.events.of_steps import BEST
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
 from ddpdoctor.watch.rank.data.generators import kinds, seed_of, state_of
@@ -33,7 +34,6 @@ GENERATORS = 16
 LARGEST = 200_000  # elements
 HOLDINGS = 100
 NAME = re.compile(r"[^\W\d]\w*")
-BEST = re.compile(r"best|lowest|highest|minimum|maximum|(^|_)(min|max)(_|$)", re.IGNORECASE)
 EXACT = 2**53
 TOGETHER = 1_000_000  # elements
 PLANE = 2  # dimensions of a bank of samples

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ddpdoctor.checkpoint.keys import WRAPPER_NAMES
+
 DEEP = 4
 MOST = 5000  # tensors that are looked at
 OLD = ("ShardedTensor", "FlatParameter")
 """Kinds of FullyShardedDataParallel's sharded and local state dicts."""
 PLAIN = ("Tensor", "Parameter")
-WRAPPERS = re.compile(r"^module\.|_fsdp_wrapped_module\.|_orig_mod\.|_checkpoint_wrapped_module\.")
+WRAPPERS = re.compile(rf"^(?:_forward_module\.)?module\.|^_forward_module\.|(?:{'|'.join(WRAPPER_NAMES)})\.")
 
 
 def shards_in(thing: Any) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.process.build_lock import left_since
 from ddpdoctor.watch.events import BuildLockLeft
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(FileBaton, "wait", _waiting(recorder))]
 
 
-def _waiting(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _waiting(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(baton: Any, *args: Any, **kwargs: Any) -> Any:
             over = threading.Event()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import is_error
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def stay_outermost(recorder: Recorder) -> None:
         recorder.late.append(patch(sys, "excepthook", _excepthook(recorder)))
 
 
-def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _excepthook(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
             with last_words(of_process=True):
@@ -64,7 +64,7 @@ def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[.
     return wrap
 
 
-def _ignored(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _ignored(recorder: Recorder) -> Wrap:
     """Take note of an exception of what atexit calls: Python prints it, and ends with status 0."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def _leave_error_file(exc: BaseException) -> None:
         get_error_handler().record_exception(exc)
 
 
-def _running(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _running(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(process: Any) -> Any:
             try:
@@ -118,7 +118,7 @@ def _spawning(original: Callable[..., Any]) -> Callable[..., Any]:
     return start_processes
 
 
-def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _spawned(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _wrap(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             def explained(*inner: Any) -> Any:
@@ -135,7 +135,7 @@ def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _shown(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _shown(recorder: Recorder) -> Wrap:
     """Take note of an exception that the script prints and handles: the rank may go on without what it skipped."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,7 +149,7 @@ def _shown(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
-def _recorded(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _recorded(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def record_exception(handler: Any, exc: BaseException) -> Any:
             recorder.explain(exc)  # before it is written

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ThreadFailed
 from ddpdoctor.watch.rank.end.traceback_format import first_line, is_error, qualified, raised_at
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
@@ -25,7 +25,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     ]
 
 
-def _exit(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _exit(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def exit(*status: Any) -> Any:  # noqa: A001 - its name
             recorder.safely(recorder.leaving.exits, status[0] if status else None)
@@ -36,7 +36,7 @@ def _exit(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., An
     return wrap
 
 
-def _exit_at_once(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _exit_at_once(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _exit(status: int) -> Any:
             recorder.safely(recorder.leaving.at_once, status)
@@ -47,7 +47,7 @@ def _exit_at_once(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable
     return wrap
 
 
-def _in_thread(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _in_thread(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def excepthook(args: Any) -> Any:
             recorder.safely(_tell, recorder, args)

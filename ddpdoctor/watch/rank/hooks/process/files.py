@@ -12,7 +12,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.rank.data.reads import progress
 from ddpdoctor.watch.rank.model.shards_in import copies_in, emptied_in, moments_in, shards_in
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rehearsal.file_journal import overwriting
 from ddpdoctor.watch.user_frames import calling_package
 
@@ -30,7 +30,7 @@ def hook(recorder: Recorder) -> list[Patch]:
     return [patch(torch, "save", _saving(recorder)), patch(torch, "load", _loading(recorder))]
 
 
-def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _saving(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
             path = _path(f) if recorder.is_rank else None
@@ -68,7 +68,7 @@ def _tell(recorder: Recorder, path: str, began: float, thing: Any) -> None:
     )
 
 
-def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _loading(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:
             path = _path(f)
