@@ -69,7 +69,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
             checkpoint.undo_all(paths)
             click.echo("\n".join(f"{path}: as before the last repair" for path in paths))
         else:
-            _repair(paths, options, folder=_is_folder(options["output"], checkpoints, paths))
+            _repair(paths, options, checkpoints)
             _tell(others)
     except BadTarget as exc:
         reasons = exc.reasons if isinstance(exc, checkpoint.SomeRefused) else (exc,)
@@ -80,7 +80,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
         sys.exit(1 if all(isinstance(reason, checkpoint.NoMatch) for reason in reasons) else 2)
 
 
-def _repair(paths: list[str], options: dict[str, Any], *, folder: bool) -> None:
+def _repair(paths: list[str], options: dict[str, Any], named: tuple[str, ...]) -> None:
     from ddpdoctor import checkpoint
     from ddpdoctor.report.checkpoint.repair import repair_data, repair_text
 
@@ -98,7 +98,9 @@ def _repair(paths: list[str], options: dict[str, Any], *, folder: bool) -> None:
         force=options["force"],
     )
     shown = style(sys.stdout)
-    for done in checkpoint.repair_all(paths, options["output"], order, folder=folder):
+    folder = _is_folder(options["output"], named, paths)
+    of = Path(named[0]) if len(named) == 1 and named[0] != paths[0] else None
+    for done in checkpoint.repair_all(paths, options["output"], order, folder=folder, of=of):
         as_json = options["form"] == "json"
         click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, shown, table=options["dry_run"]))
 

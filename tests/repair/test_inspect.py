@@ -66,6 +66,28 @@ def test_it_tells_what_is_in_a_training_state(saved: Saved) -> None:
         assert part in said.output
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("module.a", "b"), "before 1 of 2 keys, not before b"),
+        (("module.a", "a"), "a is there with it and without it"),
+        (("_orig_mod.a", "a"), "would both be called a"),
+        (("module.", "module.a"), "would have no name left"),
+    ],
+)
+def test_what_a_repair_refuses_is_told_before(tmp_path: Path, keys: tuple[str, str], said: str) -> None:
+    """No command is offered that would be refused: the reason stands in its place, as repair gives it."""
+    import torch
+
+    torch.save(dict.fromkeys(keys, torch.ones(1)), tmp_path / "a.pt")
+    told, refused = run("inspect", tmp_path / "a.pt"), run("repair", tmp_path / "a.pt", "--in-place")
+
+    assert (told.exit_code, refused.exit_code) == (0, 2)
+    assert said in " ".join(told.output.split())
+    assert said in " ".join(refused.output.split())
+    assert "ddpdoctor repair" not in told.output
+
+
 def test_its_data_say_the_same(saved: Saved) -> None:
     """The JSON has all of it, the keys only when they are asked for."""
     told = json.loads(run("inspect", saved["last.pt"], "--format", "json").output)

@@ -130,6 +130,22 @@ def test_the_copy_of_a_folders_only_file(tmp_path: Path, named: str, out: str) -
     assert keys(tmp_path / "out/model.pt") == ("a", "b")
 
 
+def test_the_copy_of_a_folder_has_what_it_needs_to_be_loaded(tmp_path: Path) -> None:
+    """Configuration, tokens and code of its own are beside the weights in the copy."""
+    import torch
+
+    (tmp_path / "one").mkdir()
+    torch.save(state(), tmp_path / "one/pytorch_model.bin")
+    for name in ("config.json", "vocab.txt", "modeling_own.py"):
+        (tmp_path / "one" / name).write_text(name)
+    torch.save({"state": {}}, tmp_path / "one/optimizer.pt")
+    assert run("repair", tmp_path / "one", "-o", tmp_path / "out").exit_code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "pytorch_model.bin", "config.json", "vocab.txt", "modeling_own.py"
+    }  # fmt: skip
+    assert (tmp_path / "out/config.json").read_text() == "config.json"
+
+
 def test_the_copy_of_a_folders_only_file_by_name(tmp_path: Path, runs: Path) -> None:
     """An output that is called as a checkpoint is one."""
     for path in sorted(runs.iterdir())[1:]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import Location, StateDict, subscript
 from ddpdoctor.checkpoint.formats.distributed import Metadata
+from ddpdoctor.checkpoint.keys import assumed_strip
 from ddpdoctor.checkpoint.places import at_places, offered
 from ddpdoctor.checkpoint.rename.fit import FEW, NoMatch, fitted, in_the_way
 from ddpdoctor.checkpoint.rename.optimizers import left_behind
 from ddpdoctor.checkpoint.rename.plan import Renamed, names_of, renamed
-from ddpdoctor.checkpoint.rename.rules import Rules, new_names, why_left_alone
+from ddpdoctor.checkpoint.rename.rules import Rules, marked, new_names, why_left_alone
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ def planned(
         return tuple(_noted(plan.get(each.location) or _kept(each), each, source) for each in state_dicts)
     except BadTarget as exc:
         raise type(exc)(f"{source.file.path}: {exc}") from None
+
+
+def why_refused(state_dict: StateDict) -> str:
+    """Return why a repair that is told nothing more refuses a state dict; empty where it does not."""
+    strip = assumed_strip(state_dict.keys)
+    if not strip.inside and strip.changes(state_dict.keys) in {0, len(state_dict.keys)} and not marked(state_dict.keys):
+        return ""  # a front that all keys have, or none: no two become one
+    names, how = names_of(state_dict), Rules()
+    try:
+        if not why_left_alone(state_dict, how):
+            renamed(state_dict, names, *new_names(state_dict, names, how))
+    except BadTarget as exc:
+        return str(exc)
+    return ""
 
 
 def _chosen(

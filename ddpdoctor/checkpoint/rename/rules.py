@@ -153,6 +153,11 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     return [prefix + name for name in new] if prefix else new, note
 
 
+def marked(names: Sequence[str]) -> list[str]:
+    """Return the names that begin with a wrapper which a layer can be called like, too."""
+    return [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
+
+
 def _left_inside(parts: Mapping[str, str]) -> str:
     """Return what is left where a wrapper is around parts of the model, or layers are called as if one were."""
     if not parts:
@@ -176,16 +181,16 @@ def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: 
     """Return what is assumed about layers that are called like a wrapper."""
     if strip.front:
         return _taken(strip, wanted)
-    marked = [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
-    if not marked:
+    some_of_them = marked(names)
+    if not some_of_them:
         return _left_inside(wrapped_parts(names))
-    front = front_of(marked[0])
+    front = front_of(some_of_them[0])
     other = next(name for name in names if front_of(name)[:1] != front[:1])
     segment = next(segment for segment in front if segment in USUAL)
-    some = f"{segment}. is before {len(marked)} of {len(names)} keys, not before {other}"
+    some = f"{segment}. is before {len(some_of_them)} of {len(names)} keys, not before {other}"
     if state_dict.metadata is not None and {name.rpartition(".")[0] for name in names} <= {*state_dict.metadata}:
         return f"{some}: taken for a layer that is called {segment}, as _metadata has all of them"
     where, prefix = subscript("ckpt", state_dict.location), f"{'.'.join(front)}."
-    if doubled := {*names}.intersection(name.removeprefix(prefix) for name in marked):
+    if doubled := {*names}.intersection(name.removeprefix(prefix) for name in some_of_them):
         raise BadTarget(f"{where}: {some}, and {min(doubled)} is there with it and without it")
     raise BadTarget(f"{where}: {some}; --strip {prefix} takes it off where it is")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ddpdoctor.checkpoint.reader import INDEX
+from ddpdoctor.checkpoint.rename.edit.edits import beside
 from ddpdoctor.checkpoint.rename.repair import Order, Repair, carried_out, refuse, refuse_undo, undo
 from ddpdoctor.facets import BadTarget
 
@@ -22,10 +23,13 @@ class SomeRefused(BadTarget):
         self.reasons = tuple(reasons)
 
 
-def repair_all(paths: Sequence[str], output: str | None, order: Order, *, folder: bool = False) -> list[Repair]:
+def repair_all(
+    paths: Sequence[str], output: str | None, order: Order, *, folder: bool = False, of: Path | None = None
+) -> list[Repair]:
     """Repair checkpoints; ``output`` is the name of the copy, or, for several or a ``folder``, of that of all copies.
 
-    A copy that took the place of another file, as the order allows, is not taken back.
+    ``of`` is the folder that they all are in, where it was named itself: what else it needs to be loaded is copied as
+    well, as it is. A copy that took the place of another file, as the order allows, is not taken back.
 
     Raises:
         SomeRefused: one cannot be repaired, so that none was; or it failed, and the others were taken back.
@@ -36,17 +40,24 @@ def repair_all(paths: Sequence[str], output: str | None, order: Order, *, folder
     outputs = _outputs(paths, output)
     made = None if output is None else _make_folder(output)
     done: list[Repair] = []
+    companions: list[tuple[Path, Path]] = []
     try:
         _see_all(refuse, [(path, out, order) for path, out in zip(paths, outputs, strict=True)])
         replaced = {out for out in outputs if out is not None and Path(out).exists()}
         for path, out in zip(paths, outputs, strict=True):
             done.append(carried_out(path, out, order))
+        if made is not None and of is not None:
+            companions = [(file, made / file.name) for file in beside(of)]
+            for file, copy in companions:
+                shutil.copy2(file, copy)
     except BaseException:
         for each in reversed(done):
             if each.output not in replaced:
                 _take_back(each)
         if made:
             with suppress(OSError):
+                for _, copy in companions:
+                    copy.unlink(missing_ok=True)
                 made.rmdir()
         raise
     return done

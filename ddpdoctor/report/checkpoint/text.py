@@ -16,6 +16,7 @@ from ddpdoctor.checkpoint.contents import as_numbers
 from ddpdoctor.checkpoint.keys import FEW_PARTS, is_averaged
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
+from ddpdoctor.checkpoint.rename.planning import why_refused
 from ddpdoctor.report.checkpoint.data import MAKERS, state_dict_data
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
@@ -122,7 +123,9 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
     if about["kind"]:
         yield from _labelled(style, "kind", about["kind"])
     averaged = is_averaged(state_dict.keys)
-    if prefix and (averaged or not about["kind"]):
+    if refused := why_refused(state_dict):
+        yield from _labelled(style, "refused", f"a repair, as it is: {refused}")
+    elif prefix and (averaged or not about["kind"]):
         yield _margin("taken off" if averaged else "bare keys") + shell_join(
             ("ddpdoctor", "repair", file.path, "-o", _bare(Path(file.path))), style.encoding
         )

@@ -112,19 +112,19 @@ def files_of(opened: Opened) -> tuple[Path, ...]:
         case Metadata():
             return tuple(sorted(each for each in opened.main.parent.iterdir() if each.is_file()))
         case Shards(parts=parts):
-            return (*(part.main for part in parts), *_beside(opened.main), opened.main)
+            return (*(part.main for part in parts), *beside(opened.main.parent), opened.main)
         case _:
             return (opened.main,)
 
 
-NO_WEIGHTS = {".json", ".jinja", ".model", ".txt"}
-"""Suffixes of what stands beside weights in several files, for who loads the folder: its configuration, its tokens."""
+NO_WEIGHTS = {".json", ".jinja", ".model", ".txt", ".py", ".md", ".yaml"}
+"""Suffixes of what stands beside weights, for who loads the folder: its configuration, its tokens, code of its own."""
 
 
-def _beside(index: Path) -> tuple[Path, ...]:
-    """List what else the folder needs to be loaded, other indexes left out: their weights stay where they are."""
+def beside(folder: Path) -> tuple[Path, ...]:
+    """List what else a folder needs to be loaded, other indexes left out: their weights stay where they are."""
     return tuple(
         each
-        for each in sorted(index.parent.iterdir())
+        for each in sorted(folder.iterdir())
         if each.suffix in NO_WEIGHTS and not each.name.endswith(".index.json") and each.is_file()
     )
