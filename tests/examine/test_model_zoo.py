@@ -378,6 +378,8 @@ def model_evaluating() -> nn.Module:
 
 batch_evaluating = batch_student
 
+ALWAYS = {"compiled", "gan", "half", "language", "sparse", "stateful"}
+"""Of each trait one; all of them with ``pytest -m "zoo or not zoo"``."""
 KINDS = sorted(name.removeprefix("model_") for name in list(globals()) if name.startswith("model_"))
 
 
@@ -402,7 +404,9 @@ def model_checks() -> list[Check]:
     return [check for check in CHECKS if check.area == "model"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=[] if each in ALWAYS else [pytest.mark.zoo]) for each in KINDS]
+)
 def test_a_healthy_model_raises_no_alarm(jobs: Jobs, kind: str) -> None:
     """Nothing above a note, and the steps under DDP really went through."""
     exam = examine(jobs, kind)

@@ -1,7 +1,7 @@
 """Each broken case that is a training, started with torchrun and without any hook, explains itself by its output alone.
 
-The first of each area by default, all of them with ``pytest -m "zoo or not zoo"``; see ``warm.py`` for how
-their processes start.
+The first of each area whose check reads logs by default, all of them with ``pytest -m "zoo or not zoo"``; see
+``warm.py`` for how their processes start.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers import CHECKS, FIXTURES, PREPARED, Command, answered
 
+from ddpdoctor.facets import Instrument
 from ddpdoctor.logs.read.sources import blocks, sources
 
 if TYPE_CHECKING:
@@ -73,15 +74,19 @@ def started(torchrun: Command, tmp_path: Path) -> Started:
 
 
 def trainings() -> Iterator[object]:
-    """Yield the broken cases that train when they are started; all but the first of each area have a marker."""
+    """Yield the broken cases that train when they are started; all but the first of each area have a marker.
+
+    Of an area the first is meant that logs can show: of the others nothing is to be named.
+    """
     seen = set()
     areas = {check.slug: check.area for check in CHECKS}
+    shown = {check.slug for check in CHECKS if check.of(Instrument.LOG)}
     for script in sorted(FIXTURES.glob("*/broken.py")):
         if '__name__ == "__main__"' in script.read_text() and slug(script) not in SILENT | BY_CHANCE:
             area = areas[slug(script)]
-            marks = [pytest.mark.zoo] if area in seen else []
-            yield pytest.param(script, id=slug(script), marks=marks)
-            seen.add(area)
+            is_first = slug(script) in shown and area not in seen
+            yield pytest.param(script, id=slug(script), marks=[] if is_first else [pytest.mark.zoo])
+            seen |= {area} if is_first else set()
 
 
 def slug(script: Path) -> str:
