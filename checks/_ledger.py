@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddpdoctor.check import (
+    NO_PYTHON,
     Evidence,
     Exchange,
     GradientsInFlight,
@@ -196,7 +197,7 @@ def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Pl
         try:
             text = Path(file).read_text(encoding="utf-8")
             tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+        except (OSError, *NO_PYTHON):
             continue
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         lines = text.splitlines()

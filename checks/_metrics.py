@@ -43,7 +43,8 @@ def _adds_up_at(site: Site) -> bool:
     inside = [node for node in ast.walk(around) if getattr(node, "lineno", 0)]
     loops = [each for each in inside if isinstance(each, (ast.For, ast.While)) and spans(each, site.line)]
     if loops:
-        return any(_keeps_sums(each, around, _adders(site.file)) for each in loops)
+        adders = _adders(site.file)
+        return any(_keeps_sums(each, around, adders) for each in loops)
     calls = [each for each in inside if isinstance(each, ast.Call) and each.lineno >= site.line]
     return any(last_name(each.func) in SUMS - {"stack", "cat"} for each in calls)
 

@@ -207,6 +207,7 @@ from ddpdoctor.source.text.lines import (
     withs_around as withs_around,
 )
 from ddpdoctor.source.text.names import resolve as resolve
+from ddpdoctor.source.text.syntax import NO_PYTHON as NO_PYTHON
 from ddpdoctor.source.text.tree import Tree as Tree
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import dotted
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 TELLING = re.compile(
     r"^(?:print|torch\.|dist\.)|(?:log|logger|logging|writer|wandb|bar|pbar)\.|\.(?:write|info|debug)$"
@@ -14,22 +18,22 @@ TELLING = re.compile(
 """What is given something to show it or to write it: it holds none of it."""
 
 
-def derived(around: ast.AST, names: Iterable[str], *, arguments: bool = True) -> set[str]:
+def derived(script: Script, around: ast.AST, names: Iterable[str], *, arguments: bool = True) -> set[str]:
     """Return names and attributes of a function that hold any of these, or what is made of them, on any way.
 
     ``arguments``: a call on a line of its own is taken to fill what it is handed, and not only what it belongs to.
     """
-    found, statements = set(names), list(_within(around))
+    found, statements = set(names), list(script.inside(around))
     while True:
-        made = {each for statement in statements for each in _made(statement, found, arguments=arguments)}
+        made = {each for statement in statements for each in _made(script, statement, found, arguments=arguments)}
         if made <= found:
             return found
         found |= made
 
 
-def stored(node: ast.AST) -> set[str]:
+def stored(script: Script, node: ast.AST) -> set[str]:
     """Return the names and attributes that a node gives a value, or fills by a call of its own line."""
-    return {name for each in (node, *_within(node)) for name in _targets(each, arguments=True)}
+    return {name for each in script.inside(node) for name in _targets(each, arguments=True)}
 
 
 def reads(node: ast.AST, names: set[str]) -> bool:
@@ -37,15 +41,7 @@ def reads(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(each, (ast.Name, ast.Attribute)) and dotted(each) in names for each in ast.walk(node))
 
 
-def _within(around: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, but for those of functions within it."""
-    for child in ast.iter_child_nodes(around):
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            yield child
-            yield from _within(child)
-
-
-def _made(statement: ast.AST, names: set[str], *, arguments: bool) -> set[str]:
+def _made(script: Script, statement: ast.AST, names: set[str], *, arguments: bool) -> set[str]:
     match statement:
         case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
             return _targets(statement, arguments=arguments) if reads(value, names) else set()
@@ -54,7 +50,7 @@ def _made(statement: ast.AST, names: set[str], *, arguments: bool) -> set[str]:
         case ast.For(iter=iterated):
             return _names_of(statement.target) if reads(iterated, names) else set()
         case ast.If(test=test) | ast.While(test=test):
-            return stored(statement) if reads(test, names) else set()
+            return stored(script, statement) if reads(test, names) else set()
         case ast.Expr(value=ast.Call() as call):
             given = [*call.args, *(each.value for each in call.keywords)]
             return _targets(statement, arguments=arguments) if any(reads(each, names) for each in given) else set()

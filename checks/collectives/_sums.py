@@ -28,6 +28,14 @@ BEST = re.compile(r"\bbest_|_best\b|\bbest\b|\b(?:min|max|lowest|highest)_", re.
 TELLS = {"print", "info", "log", "write", "append", "add_scalar", "debug"}
 
 
+def unreduced(script: Script, project: Around, *, framework: bool = False) -> Iterator[tuple[ast.For, str, Evidence]]:
+    """Yield the loops that evaluate a rank's share, what each sums, and the sampler, where nobody can reduce it."""
+    found = [*by_names(script, framework=framework), *by_flow(script, project)]
+    loops = {loop for loop, _, _ in found} if project.says(REDUCED) else set()
+    reducible = {loop for loop in loops if can_be_reduced(script, loop)}
+    yield from (each for each in found if each[0] not in reducible)
+
+
 def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield the loops of evaluations whose loaders are found by their names, what they sum, and the sampler."""
     for name, sampler in (*sharded_loaders(script), *(prepared_loaders(script) if framework else ())):
@@ -134,7 +142,7 @@ def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef) -> 
     reducing = reductions(script, function)
     if not reducing:
         return False
-    names = derived(function, stored(loop))
+    names = derived(script, function, stored(script, loop))
     return any(not _has_names(each) or reads(each, names) for each in reducing)
 
 

@@ -70,7 +70,7 @@ from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, 
 from .._places import file_of_first_step
 from .._rank_parts import told_alone
 from .._source import is_own
-from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
+from ._sums import told_after, unreduced
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -88,11 +88,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
     if not is_own(script, project, known=known):
         return
-    somewhere = project.says(REDUCED)
     told = set()
-    for loop, held, sampler in (*by_names(script, framework=bool(known)), *by_flow(script, project)):
+    for loop, held, sampler in unreduced(script, project, framework=bool(known)):
         use = told_after(script, loop, held) if loop not in told else None
-        if use is not None and not (somewhere and can_be_reduced(script, loop)):
+        if use is not None:
             told.add(loop)
             yield Finding(
                 f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
+from ddpdoctor.source.text.syntax import NO_PYTHON
 
 if TYPE_CHECKING:
     from ddpdoctor.cluster.host import Host
@@ -135,7 +136,7 @@ def saves_sharded(named: Iterable[str]) -> str:
         if path.suffix == ".py" and path.is_file():
             try:
                 tree = ast.parse(path.read_bytes())
-            except (SyntaxError, ValueError, OSError, MemoryError, RecursionError):
+            except (OSError, *NO_PYTHON):
                 continue
             for node in ast.walk(tree):
                 if _imports(node):

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.text.syntax import NO_PYTHON
+
 if TYPE_CHECKING:
     from ddpdoctor.findings import Edit
 
@@ -39,7 +41,7 @@ def is_offered(text: str, edits: Iterable[Edit], *, is_python: bool = True) -> b
         return changed != text
     try:
         ast.parse(changed)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return False
     return changed != text
 

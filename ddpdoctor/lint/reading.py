@@ -13,6 +13,7 @@ from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import DOCKERFILE, EDITOR, MAKEFILE, SHELL, YAML
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.notebook import read_notebook
+from ddpdoctor.source.text.syntax import NO_PYTHON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +104,7 @@ def _notebook(name: str, data: bytes) -> Script | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Script(name, cells.text, ast.parse(cells.text), cells) if cells is not None else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return None
 
 

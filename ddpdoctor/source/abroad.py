@@ -13,6 +13,7 @@ from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.reach.bound import OPTIONS
 from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.text.syntax import NO_PYTHON
 from ddpdoctor.source.text.tree import Tree
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def tree_of(project: Project, path: str) -> Tree | None:
         project.trees[path] = None
         try:
             project.trees[path] = Tree(ast.parse(project.whole(path)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except NO_PYTHON:
             return None
         link(project, path, project.trees[path])
     return project.trees[path]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import warnings
 
+from ddpdoctor.source.text.syntax import NO_PYTHON
+
 BY_HAND = {"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "execfile"}
 """What gives a module names that no statement binds."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -68,5 +70,5 @@ def _tree(text: str) -> ast.Module | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return None

@@ -8,6 +8,7 @@ import re
 from ddpdoctor.source.arguments import given
 from ddpdoctor.source.reach.sites import SPAWN, call_sites
 from ddpdoctor.source.script import Script
+from ddpdoctor.source.text.syntax import NO_PYTHON
 
 OWN_RANKS = re.compile(r"[\"'](?:RANK|LOCAL_RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK|WORLD_SIZE)[\"']")
 
@@ -51,7 +52,7 @@ def needed(text: str) -> str:
 def _read(text: str) -> Script | None:
     try:
         return Script("", text, ast.parse(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NO_PYTHON:
         return None
 
 

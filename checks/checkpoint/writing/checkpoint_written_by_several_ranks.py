@@ -48,13 +48,12 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._source import is_own
+from .._whole import WHOLE
 from ._shared_path import depends_on_rank, diff_guarded, is_of_several_processes, is_reached, on_one_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
-
-from ..._source import is_own
-from .._whole import WHOLE
 
 AILMENT = Ailment("DDP851", Severity.ERROR)
 BY_ONE = Fix(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._source import is_own
 from .._derived import derived, reads
-from .._sums import REDUCED, by_flow, by_names, can_be_reduced, reductions
+from .._sums import reductions, unreduced
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Evidence, Script
@@ -20,10 +20,8 @@ def left_by_own_sums(script: Script, project: Around) -> Iterator[tuple[ast.stmt
     """Yield the ways out of a loop over epochs, the test before each, the loop that has summed, and its sampler."""
     if not is_own(script, project):
         return
-    somewhere, told = project.says(REDUCED), set[ast.stmt]()
-    for loop, held, sampler in (*by_names(script, framework=False), *by_flow(script, project)):
-        if somewhere and can_be_reduced(script, loop):
-            continue
+    told = set[ast.stmt]()
+    for loop, held, sampler in unreduced(script, project):
         for epochs, names in _epochs(script, loop, held):
             for way, test in _ways(script, epochs, names):
                 if way not in told:
@@ -54,7 +52,7 @@ def _learning(script: Script, node: ast.AST) -> ast.stmt | None:
 
 
 def _is_returned(script: Script, function: ast.FunctionDef, held: str) -> bool:
-    names = derived(function, {held}, arguments=False)
+    names = derived(script, function, {held}, arguments=False)
     returns = [each.value for each in script.inside(*function.body) if isinstance(each, ast.Return)]
     return any(each is not None and reads(each, names) for each in returns)
 
@@ -62,9 +60,10 @@ def _is_returned(script: Script, function: ast.FunctionDef, held: str) -> bool:
 def _ways(script: Script, epochs: ast.stmt, names: set[str]) -> Iterator[tuple[ast.stmt, ast.expr]]:
     """Yield the ways out of a loop that are taken by a test of these names, or of what is made of them."""
     around = script.function(epochs) or script.module
-    if any(reads(each, derived(around, names)) for each in reductions(script, around)):
+    anything = derived(script, around, names)
+    if any(reads(each, anything) for each in reductions(script, around)):
         return
-    made = derived(around, names, arguments=False)
+    made = derived(script, around, names, arguments=False)
     for node in script.inside(epochs):
         if not isinstance(node, (ast.Break, ast.Return)):
             continue

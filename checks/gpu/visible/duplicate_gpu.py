@@ -105,10 +105,10 @@ def _address(device: str) -> str:
     return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF}"
 
 
-SETS_DEVICE = (
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda:\{|cuda:%|[\"']cuda:[\"']\s*\+|cuda\.device\(|gpus-per-task"
-    r"|gpu-bind"
-)
+GIVES_ONE = r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda\.device\(|gpus-per-task|gpu-bind"
+"""What gives a process a GPU of its own as the current one, or shows it no other."""
+SETS_DEVICE = rf"{GIVES_ONE}|cuda:\{{|cuda:%|[\"']cuda:[\"']\s*\+"
+CHOOSES = rf"{GIVES_ONE}|default_device|set_default_tensor"
 
 
 @lint
@@ -132,13 +132,6 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 SET = '+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n dist.init_process_group("nccl")'
-
-
-CHOOSES = (
-    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|default_device|cuda\.device\(|gpus-per-task|gpu-bind"
-    r"|set_default_tensor"
-)
-"""What gives a process a GPU of its own as the current one, or shows it no other."""
 
 
 @lint

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddpdoctor.check import NO_PYTHON
+
 GROUPS = {"add_argument_group", "add_mutually_exclusive_group"}
 HARMLESS = {"parse_args", "set_defaults", "print_help", "print_usage", "error", "exit", "format_help", "get_default"}
 SETTINGS = {"description", "usage", "epilog", "prog", "formatter_class", "add_help"}
@@ -33,7 +35,7 @@ def options_of(text: str) -> tuple[Option, ...] | None:
         return None
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NO_PYTHON:
         return None
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     uses = list(_uses(tree, parents))

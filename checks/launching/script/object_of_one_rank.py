@@ -33,7 +33,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ONE_RANK, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, dotted, lint, log_pattern
+from ddpdoctor.check import (
+    NO_PYTHON,
+    ONE_RANK,
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    dotted,
+    lint,
+    log_pattern,
+)
 
 from ._one_rank import is_caught, others_go_elsewhere
 
@@ -85,7 +98,7 @@ def _holder(code: str, attribute: str) -> str:
     """Return the name, or the attribute of one, that a line asks for this attribute."""
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NO_PYTHON:
         return ""
     asked = (each.value for each in ast.walk(tree) if isinstance(each, ast.Attribute) and each.attr == attribute)
     return next((ast.unparse(each) for each in asked if isinstance(each, ast.Name | ast.Attribute)), "")

@@ -40,9 +40,11 @@ def planned(
 
 def why_refused(state_dict: StateDict) -> str:
     """Return why a repair that is told nothing more refuses a state dict; empty where it does not."""
-    strip = assumed_strip(state_dict.keys)
-    if not strip.inside and strip.changes(state_dict.keys) in {0, len(state_dict.keys)} and not marked(state_dict.keys):
-        return ""  # a front that all keys have, or none: no two become one
+    keys, strip = state_dict.keys, assumed_strip(state_dict.keys)
+    if not strip.inside and not state_dict.others:
+        has_front = bool(strip.front) and min(keys) != str(strip)  # which would leave no name
+        if has_front or not (strip.front or marked(keys)):
+            return ""  # a front that all keys have, or none: no two become one
     names, how = names_of(state_dict), Rules()
     try:
         if not why_left_alone(state_dict, how):

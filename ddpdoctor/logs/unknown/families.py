@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
 from ddpdoctor.shell import shell_quote
+from ddpdoctor.source.text.syntax import NO_PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,7 +161,7 @@ def _tree(code: str) -> ast.stmt | None:
     for text in (code, f"{code} pass"):
         try:
             body = ast.parse(text).body
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
+        except NO_PYTHON:
             continue
         return body[0] if body else None
     return None

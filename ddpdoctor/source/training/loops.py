@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor.source.text.bindings import last_name
+from ddpdoctor.source.text.syntax import NO_PYTHON
 
 # They put a sampler of their own into the loader, or call set_epoch themselves.
 FRAMEWORKS = (
@@ -87,7 +88,7 @@ def read_training(main: str, others: Iterable[str] = ()) -> Source:
         texts[path] = text
         try:
             trees[path] = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except NO_PYTHON:
             continue
         waiting += _imported(trees[path], path.parent)
     first = trees.get(Path(main))

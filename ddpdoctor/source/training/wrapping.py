@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.source.text.syntax import NO_PYTHON
+
 WRAPPERS = {"DistributedDataParallel": "DDP", "DataParallel": "DataParallel"}
 OPTIONS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers")
 NAMESPACES = ("nn", "nn.parallel", "torch.nn", "torch.nn.parallel", "parallel")
@@ -44,7 +46,7 @@ def read_source(file: str | None) -> Source:
         return Source("")
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+    except (OSError, *NO_PYTHON):
         return Source(file)
     return read_tree(file, tree)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import (
+    NO_PYTHON,
     Doing,
     Fix,
     are_alternatives,
@@ -172,7 +173,7 @@ def _parted(test: str) -> tuple[str, str]:
     """Return the terms of a test that are about the rank, and those that are not; all of it as the first if unsure."""
     try:
         tree = ast.parse(test, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+    except NO_PYTHON:
         return test, ""
     if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
         return test, ""

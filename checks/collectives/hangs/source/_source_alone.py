@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpdoctor.check import COLLECTIVES, FSDP, FULLY_SHARD, OTHER_RANKS, Script, keyword
+from ddpdoctor.check import COLLECTIVES, FSDP, FULLY_SHARD, NO_PYTHON, OTHER_RANKS, Script, keyword
 
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""
@@ -36,7 +36,7 @@ def is_called_alone(file: str, line: int) -> bool:
     try:
         text = Path(file).read_text(encoding="utf-8")
         script = Script(file, text, ast.parse(text))
-    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+    except (OSError, *NO_PYTHON):
         return False
     return any(call.lineno <= line <= (call.end_lineno or line) for call, _ in calls_of_one_rank(script))
 
