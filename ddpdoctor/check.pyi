@@ -337,6 +337,7 @@ from ddpdoctor.watch.events import (
     StreamSeen as StreamSeen,
     Summed as Summed,
     SyncSkipped as SyncSkipped,
+    TakenForOne as TakenForOne,
     TensorParallel as TensorParallel,
     ThreadFailed as ThreadFailed,
     TiedApart as TiedApart,

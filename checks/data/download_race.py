@@ -9,7 +9,9 @@ new machines only.
 
 ## How to be sure
 
-Delete the folder, and start the training. Reported where every rank is shown to come to the line.
+Delete the folder, and start the training. In source it is reported where every rank is shown to come to the line; in a
+log where "not found or corrupted" comes up in a training of several processes: for certain where two of them have shown
+the progress of one download.
 
 ## How to mend it
 
@@ -33,7 +35,22 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, is_open, keyword, last_name, lint
+from ddpdoctor.check import (
+    ONE_RANK,
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    given,
+    is_open,
+    keyword,
+    last_name,
+    lint,
+    log_pattern,
+)
 
 from .._source import STARTED_BY_LAUNCHERS, is_own
 
@@ -41,6 +58,45 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP650", Severity.WARNING)
+DOWNLOADED = r"\b100%\|\S{1,40}\| (?P<size>[\d.]+[kMG]?)/(?P=size) \[[^\]\n]{1,40}B/s\]"
+SEVERAL = (
+    r"torch\.distributed\.(?:launch|elastic|run)|torchrun|deepspeed\.launcher|ChildFailedError|\bsrun: |sigkill_handler"
+)
+"""What launchers of several processes say."""
+
+
+@log_pattern(r"RuntimeError: (?:Dataset|File) not found or corrupted\.", context=(DOWNLOADED, SEVERAL), plain=True)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what torchvision says of files whose checksums are wrong, or that are not there."""
+    sizes = [found["size"] for _, found in log.find(DOWNLOADED)]
+    twice = next((size for size in sizes if sizes.count(size) > 1), "")
+    ranks = log.ranks(r"RuntimeError: (?:Dataset|File) not found or corrupted\.")
+    if not (twice or ranks or log.first(SEVERAL)):
+        return
+    seen = tuple(each.proof(found, "one process downloads") for each, found in log.find(DOWNLOADED))[:2]
+    yield Finding(
+        f"several processes have downloaded the same {twice} to one place, and spoilt each other's files"
+        if twice
+        else "the data set is not there, or its files are spoilt",
+        (record.proof(match, "the files as they are published"), *(seen if twice else ())),
+        Fix(
+            "let one rank of each node download, and the others wait; delete what is there before",
+            diff="+if local_rank == 0:\n+    CIFAR10(root, download=True)\n+dist.barrier()\n"
+            "-data = CIFAR10(root, download=True)\n+data = CIFAR10(root)",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+        ambiguity=None
+        if twice
+        else Ambiguity(
+            (
+                "several ranks download and unpack it at once, into one folder",
+                "nobody has downloaded it: root is another folder here, or download=False",
+                "a download was broken off before",
+            ),
+            "ls -l --time-style=full-iso ROOT   # delete it, and start with one process: it works if the ranks race",
+        ),
+    )
 
 
 @lint

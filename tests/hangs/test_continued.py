@@ -44,7 +44,7 @@ def test_the_continue_is_named_where_batches_are_as_many(
     progress = tuple(Progress(rank=rank, forwards=forwards[rank], recent=(), ended=rank == 0) for rank in (0, 1))
     event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), ended=(0,), progress=progress, stack=(at,))
 
-    (finding,) = by_those_who_lost_it.functions[0](event, training)
+    (finding,) = by_those_who_lost_it.examine(event, training)
 
     assert finding.place.line == line
     assert ("`continue` at line 3" in finding.message) is (line == 3)

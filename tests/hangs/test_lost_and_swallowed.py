@@ -91,7 +91,7 @@ def test_a_rank_that_leaves_in_a_handler_is_to_end_of_its_error(handled: str) ->
     left = Left(pid=2, time=1.0, rank=1, ended=True, by="sys.exit(0)", handled=handled, site=Site("train.py", 20, "f"))
     failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {CLOSED}")
     event = PeerLost(pid=0, time=2.0, first=None, others=(failed,), ended=(1,))
-    (finding,) = by_those_who_lost_it.functions[0](event, seen(left))
+    (finding,) = by_those_who_lost_it.examine(event, seen(left))
 
     assert ("where it handles ValueError;" in finding.message) is bool(handled)
     assert ("+    raise" in finding.fix.diff) is bool(handled)
@@ -124,7 +124,7 @@ def test_a_message_that_nobody_waited_for_is_named(tmp_path: Path, code: str, to
         ),
     )
 
-    found = [each.message for each in by_those_who_lost_it.functions[0](event, Training())]
+    found = [each.message for each in by_those_who_lost_it.examine(event, Training())]
     assert [("isend" in each) for each in found] == [told]
 
 

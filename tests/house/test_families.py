@@ -12,7 +12,7 @@ from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Check, Facet, Instrument, LogPattern
 from ddpdoctor.logs.candidates import candidates
 from ddpdoctor.logs.read.sources import Origin
-from ddpdoctor.watch.events import Communication, Doing, Joining, Position, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, Failed, Joining, PeerLost, Position, Progress, Site, Stalled
 from ddpdoctor.watch.training import Training
 
 CLAIMS = [(check, facet) for check in CHECKS for facet in check.facets if facet.claim]
@@ -24,9 +24,9 @@ def shown(facet: Facet) -> object:
     return facet.subject.pattern if isinstance(facet.subject, LogPattern) else facet.subject
 
 
-def test_there_are_families_of_hangs_time_outs_mismatches_and_refusals() -> None:
+def test_there_are_families_of_hangs_losses_time_outs_mismatches_and_refusals() -> None:
     """What follows is about something."""
-    assert {family.__name__ for family in FAMILIES} == {"Hang", "Timeout", "Mismatch", "Reason"}
+    assert {family.__name__ for family in FAMILIES} == {"Hang", "Loss", "Timeout", "Mismatch", "Reason"}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES, key=str), ids=lambda family: family.__name__)
@@ -77,6 +77,49 @@ def test_of_a_hang_one_check_speaks_at_most(
     offers = {"event": event, "training": training}
     said = {
         check.slug: evaluate(check, facet, offers.__getitem__) for check, facet in CLAIMS if facet.subject is Stalled
+    }
+
+    assert [(slug, each.crash) for slug, each in said.items() if each.crash] == []
+    assert len([slug for slug, each in said.items() if each.findings]) <= 1
+
+
+FAILURES = st.builds(
+    Failed, pid=st.just(1), time=st.floats(0, 9), rank=st.integers(0, 3), site=SITES,
+    error=st.sampled_from(["RuntimeError", "ValueError"]),
+    text=st.sampled_from(["ValueError: no data", "RuntimeError: Connection closed by peer"]),
+)  # fmt: skip
+PROGRESS = st.tuples(st.integers(0, 3), st.lists(CALLS, max_size=3).map(tuple), st.booleans())
+
+
+@given(
+    st.none() | FAILURES, st.lists(FAILURES, max_size=2).map(tuple), st.lists(PROGRESS, min_size=2, max_size=4),
+    st.lists(SITES.filter(bool), max_size=2).map(tuple), st.booleans(),
+)  # fmt: skip
+def test_of_a_loss_one_check_speaks_at_most(
+    first: Failed | None,
+    others: tuple[Failed, ...],
+    ranks: list[tuple[int, tuple[Communication, ...], bool]],
+    stack: tuple[Site, ...],
+    alone: bool,  # noqa: FBT001 - drawn
+) -> None:
+    """Whatever the ranks have called, and whoever is gone or has ended; none of the checks crashes."""
+    progress = tuple(
+        Progress(rank=rank, forwards=forwards, recent=recent, ended=ended, steps=forwards)
+        for rank, (forwards, recent, ended) in enumerate(ranks)
+    )
+    event = PeerLost(
+        pid=0, time=9.0, first=first, others=others, progress=progress, stack=stack,
+        gone=tuple(each.rank for each in progress if not each.ended and each.forwards < 2),
+        ended=tuple(each.rank for each in progress if each.ended),
+    )  # fmt: skip
+    training = Training()
+    for rank in range(len(ranks) + alone):
+        training.add(Joining(pid=rank + 1, time=0.0, rank=rank, world_size=len(ranks) + alone, backend="gloo"))
+    offers = {"event": event, "training": training}
+    said = {
+        (check.slug, facet.examine.__name__): evaluate(check, facet, offers.__getitem__)
+        for check, facet in CLAIMS
+        if facet.subject is PeerLost
     }
 
     assert [(slug, each.crash) for slug, each in said.items() if each.crash] == []

@@ -98,6 +98,11 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
         "+optimizer = accelerator.prepare(optimizer)",
         (EVERY_4, AND_ENTERED, (PREPARE, "model, loader = accelerator.prepare(model, loader)")),
     ),
+    "nobody has said that it is the CPU": (
+        "process-group-never-joined",
+        "+accelerator = Accelerator(cpu=True)",
+        ((EVERY_4[0], "Accelerator()"),),
+    ),
     "accumulate is not entered": ("accumulation-not-entered", "+    with accelerator.accumulate(model):", (EVERY_4,)),
     "gradients are cleared with each micro-batch": (
         "gradients-cleared-between-micro-batches",

@@ -73,6 +73,12 @@ TESTS = """    def test_step(self, batch, index):
 """
 
 Edits = tuple[tuple[str, str], ...]
+TRAIN_LOADER = "    def train_dataloader(self):\n"
+SPLIT_IN_SETUP = """        own = torch.Generator()
+        own.seed()
+        self.train, _ = torch.utils.data.random_split(self.train, [56, 8], own)
+
+"""
 BROKEN: dict[str, tuple[str, str, str, Edits]] = {
     "the metric is not reduced": (
         LIGHTNING,
@@ -143,8 +149,8 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
     ),
     "no sampler": (
         LIGHTNING,
-        "same-samples-on-ranks",
-        "use_distributed_sampler=False",
+        "no-distributed-sampler",
+        "-trainer = Trainer(use_distributed_sampler=False, ...)",
         (('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),),
     ),
     "one rank writes what it has predicted": (
@@ -158,6 +164,12 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "optimizer-holds-other-parameters",
         "+torch.optim.SGD(self.parameters(), lr=lr)",
         (("nn.Linear(16, 2))", FROZEN), UNFREEZES, ("self.parameters()", LEARNING)),
+    ),
+    "each rank splits for itself": (
+        LIGHTNING,
+        "dataset-splits-differ",
+        "generator=torch.Generator().manual_seed(0)",
+        ((TRAIN_LOADER, SPLIT_IN_SETUP + TRAIN_LOADER),),
     ),
     "data read in prepare_data": (
         LIGHTNING,
@@ -192,6 +204,10 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
 }
 HEALTHY: dict[str, tuple[str, Edits]] = {
     "Lightning": (LIGHTNING, ()),
+    "all ranks split alike": (
+        LIGHTNING,
+        ((TRAIN_LOADER, SPLIT_IN_SETUP.replace("own.seed()", "own.manual_seed(7)") + TRAIN_LOADER),),
+    ),
     "manual optimization": (LIGHTNING, MANUAL),
     "stops early": (LIGHTNING, ((CHECKPOINT, 'EarlyStopping(monitor="val_loss")'),)),
     "each rank validates on all": (
@@ -237,7 +253,7 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
     "Fabric": (FABRIC, ()),
     "Fabric: backward of the loss": (FABRIC, (("fabric.backward(loss)", "loss.backward()"),)),
 }
-ALSO_BY_DAY = {"the metric is not reduced"}
+ALSO_BY_DAY = {"the metric is not reduced", "each rank splits for itself"}
 
 Watched = Callable[[str, Edits], tuple["subprocess.CompletedProcess[str]", list[dict[str, Any]]]]
 

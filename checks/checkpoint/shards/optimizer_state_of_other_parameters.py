@@ -57,6 +57,33 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"RuntimeError: The state of _OptimStateKey\(unflat_param_names=\((?P<names>[^)\n]{0,300})")
+def that_is_empty(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """FSDP's flat parameter had no gradient before the optimizer was saved, or has none where it is loaded."""
+    if " is empty" not in record.text:
+        return
+    names = [name.strip(" '") for name in match["names"].split(",") if name.strip(" '")]
+    shown = ", ".join(names[:2]) + (" and others" if names[2:] else "")
+    yield Finding(
+        f"the optimizer has no state for {shown}: these parameters had no gradient in the run that saved it",
+        (record.proof(match, "a state of each parameter that the optimizer holds"),),
+        Fix(
+            "let them take part in the loss, or freeze them before the optimizer is made",
+            diff="+for parameter in model.visual.parameters():\n+    parameter.requires_grad_(False)\n"
+            " model = FSDP(model, use_orig_params=True)",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "no batch has used them: no sample has that part of the input, such as an image",
+                "they were frozen in the run that saved the optimizer",
+                "the optimizer was saved before its first step",
+            ),
+            "ddpdoctor run -- torchrun ... train.py   # names parameters without a gradient",
+        ),
+    )
+
+
 @log_pattern(r"The size of tensor a \((?P<one>\d+)\) must match the size of tensor b \((?P<other>\d+)\)")
 def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a step in which the state of a parameter and its gradient are of different sizes."""

@@ -35,14 +35,15 @@ MISSING = (
     r"(?P<stem>rng_state|random_states?|scheduler|sampler|(?:[\w.]*_)?(?:rank|model_states|optim_states))_0*(?P<rank>\d+)"
     r"(?P<rest>[^/'\n]{0,80})'"
 )
+REMOVES = re.compile(r"\bin (?:_?rmtree\w*|unlink|rename|replace|move)\b|(?:rmtree|unlink|remove|rename)\(")
 SAVES = re.compile(r"torch\.save\(|save_pretrained\(|_save_checkpoint|\bopen\([^\n]*['\"][wax]b?['\"]")
 
 
 @log_pattern(MISSING, plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read whose file it is."""
-    if SAVES.search(record.text):
-        return  # it is being written
+    if SAVES.search(record.text) or REMOVES.search(record.text):
+        return  # it is being written, or deleted
     ranks = sorted(log.ranks(MISSING))
     owner = int(match["rank"])
     folder = match["folder"] or "."

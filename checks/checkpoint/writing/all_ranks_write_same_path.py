@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP853", Severity.ERROR)
 EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
 GONE = r"(?:FileNotFoundError: \[(?:Errno 2|WinError [23])\]|OSError: \[Errno 39\]) [^:\n]+: '([^'\n]+)'"
+SEVERAL = r"torch\.distributed\.elastic|ChildFailedError|\bsrun: error|slurmstepd: error|sigkill_handler|local_rank"
+"""What the launchers of several processes say where one of them fails."""
 REMOVING = r"\bin (?:rmtree|_rmtree\w+|unlink|rename|replace|move|rmdir)\b|(?:rmtree|unlink|remove|rename)\("
 FIX = Fix(
     "let rank 0 prepare the path, and the others wait",
@@ -93,11 +95,13 @@ def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-@log_pattern(GONE, context=(LOCAL,))
+@log_pattern(GONE, context=(LOCAL, SEVERAL))
 def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the path that was gone when a rank wanted to delete or rename it, where rank 0 did not fail."""
     removing = re.search(REMOVING, record.text)
     ranks = sorted(log.ranks(GONE))
+    if removing is not None and not ranks and log.first(SEVERAL):
+        yield _removed_by_several(record, match, removing)
     if removing is None or not ranks or 0 in ranks:
         return
     yield Finding(
@@ -114,6 +118,27 @@ def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterat
         )
         if len(log.nodes) > 1 or beyond_first_host(log, ranks)
         else None,
+    )
+
+
+def _removed_by_several(record: Record, match: re.Match[str], removing: re.Match[str]) -> Finding:
+    """Return that a path was gone which one process of a launch was to delete or rename; its rank is not known."""
+    return Finding(
+        f"{match[1]} is gone for a process that was to delete or rename it",
+        (record.proof(match, "one process of the training deletes or renames it"), record.proof(removing, "")),
+        Fix(
+            "let global rank 0 alone delete and rename files: the first process of each host has LOCAL_RANK 0",
+            diff='-if int(os.environ["LOCAL_RANK"]) == 0:\n+if torch.distributed.get_rank() == 0:\n     rotate(folder)',
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "another process of the training does the same: any rank, or the first one of another host",
+                "another run uses the same folder",
+                "it was never written: an error above tells why",
+            ),
+            f"grep -rn {removing[0].split()[-1].strip('(')} --include=*.py .   # under which test of the rank",
+        ),
     )
 
 

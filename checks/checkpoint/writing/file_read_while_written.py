@@ -56,6 +56,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ...collectives.hangs._losses import Loss, on_loss
 from ._made_by_one import made_by_one
 
 AILMENT = Ailment("DDP816", Severity.ERROR)
@@ -99,7 +100,7 @@ def when_the_writer_was_ended(event: FailedAlone) -> Iterator[Finding]:
     yield from _about_to_be_made(event.first)
 
 
-@watch(PeerLost)
+@on_loss(Loss.FILE)
 def when_the_writer_lost_it(event: PeerLost) -> Iterator[Finding]:
     """Look in the source for what one rank was about to make, where others noticed that it is gone."""
     if event.first is not None:

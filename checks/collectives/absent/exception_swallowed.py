@@ -52,9 +52,9 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._left import evidence, let_it_end
+from ..hangs._losses import Loss, on_loss
 from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import seen, short, table
-from ..hangs.calls._alone import called_alone
 from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
 from ..hangs.source._handlers import Handling, handling
@@ -98,17 +98,17 @@ def _in_its_handler(met: Handling, event: Stalled) -> Finding:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.SWALLOWED)
 def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the error where gloo has ended a rank for a collective that is another one's."""
-    if event.first is None and not called_alone(event) and (found := swallowed(event.progress, training)):
+    if found := swallowed(event.progress, training):
         yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
 
 
-@watch(PeerLost)
-def where_a_handler_left_a_step_out(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.HANDLED)
+def where_a_handler_left_a_step_out(event: PeerLost) -> Iterator[Finding]:
     """Yield the handler by which a rank came past a step, whose next collective met the step of another one."""
-    if (found := left_out(event, training)) and found.in_handlers:
+    if found := left_out(event):
         yield one_step_ahead(found, event, BY_A_FLAG)
 
 

@@ -47,14 +47,12 @@ from ddpdoctor.check import (
     Training,
     lint,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._swallowed import swallowed
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
-from ..hangs.calls._alone import called_alone
-from ..hangs.calls._apart import broken_off, left_out, looped_on
+from ..hangs.calls._apart import broken_off, left_out, mismatch
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
@@ -105,20 +103,18 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         yield _finding(found, seen(event), table(event), training)
 
 
-@watch(PeerLost)
+@on_loss(Loss.EXITED)
 def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield it where the rank has ended, and another one lost it."""
-    if event.first is not None or called_alone(event) or swallowed(event.progress, training):
-        return
     if found := loop_left_before_the_end(event, training) or broken_off(event, training):
         proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
         yield _finding(found, proof, None, training)
 
 
-@watch(PeerLost)
-def where_a_step_was_left_out(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.PAST_STEP)
+def where_a_step_was_left_out(event: PeerLost) -> Iterator[Finding]:
     """Yield the way past a step that a rank has taken, whose next collective met the step of another one."""
-    if (found := left_out(event, training)) and not found.in_handlers:
+    if found := left_out(event):
         yield one_step_ahead(found, event, SKIP_TOGETHER)
 
 
@@ -130,10 +126,10 @@ def of_a_loop_with_a_collective(event: Stalled) -> Iterator[Finding]:
     yield _passes(found, seen(event), table(event))
 
 
-@watch(PeerLost)
+@on_loss(Loss.PASSES)
 def of_a_loop_that_ended_a_rank(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the same where gloo has ended a rank over the size of what the other one calls behind the loop."""
-    if found := looped_on(event, training):
+    if found := once_more(mismatch(event, training), event.progress):
         yield _passes(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
 
 

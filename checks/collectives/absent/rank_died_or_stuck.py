@@ -50,21 +50,12 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
-    watch,
 )
 
 from ..hangs._hangs import GONE, Hang, on_hang
-from ..hangs._joins import joined_by_some, met_in_join
+from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, taken_itself, what_keeps, who_waits
-from ..hangs._pairs import overrun
-from ..hangs._stops import stop_of_some_ranks
-from ..hangs._swallowed import swallowed
-from ..hangs._synced import synced_by_some
 from ..hangs._told import seen, table, where
-from ..hangs.calls._alone import called_alone
-from ..hangs.calls._apart import gone_on, left_out, looped_on, mismatch
-from ..hangs.source._batches import behind_a_batch
-from ..hangs.source._callbacks import of_threads
 from ..timeouts._flight import SILENT, proofs
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
 from ._gone import gone_or_stuck, last_call, lost_by
@@ -247,37 +238,18 @@ def _mend(lost: Position) -> str:
     return f"mend what keeps rank {lost.rank}"
 
 
-@watch(PeerLost)
-def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.SILENT)
+def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
-    recent = {each.rank: each.recent for each in event.progress}
-    by_source = called_alone(event) or of_threads(event) or swallowed(event.progress, training) or met_in_join(recent)
-    by_framework = (
-        behind_a_batch(event.progress) or synced_by_some(event.progress, training) or joined_by_some(training)
-    )
-    told = (
-        by_source
-        or by_framework
-        or stop_of_some_ranks(event.progress, training)
-        or mismatch(event, training)
-        or looped_on(event, training)
-        or left_out(event, training)
-        or gone_on(event, training)
-        or overrun(event.progress)
-    )
-    crashed = {each.rank for each in training.of(Crashed)}
-    if event.first is None and event.gone and event.others and not told and crashed.isdisjoint(event.gone):
-        yield lost_by(event)
+    yield lost_by(event)
 
 
-@watch(PeerLost)
-def by_its_last_call(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.UNSEEN)
+def by_its_last_call(event: PeerLost) -> Iterator[Finding]:
     """Yield the last call of a rank that is gone without a word, where all of this host are, and others are not seen.
 
     It is a note: torchrun ends the ranks of a host in the same way where one of another host has failed.
     """
-    if event.first is not None or event.others or training.world_size <= len(event.progress):
-        return
     for each in event.progress:
         if each.rank in event.gone and each.recent:
             yield last_call(each)

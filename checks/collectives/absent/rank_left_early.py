@@ -31,7 +31,6 @@ from ddpdoctor.check import (
     Ailment,
     Communication,
     Doing,
-    EpochEnded,
     Evidence,
     Failed,
     Finding,
@@ -44,22 +43,13 @@ from ddpdoctor.check import (
     calls_at,
     last_name,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._joins import joined_by_some, met_in_join
 from ..hangs._left import evidence, in_words, left_by, let_it_end
+from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL
-from ..hangs._stops import stop_of_some_ranks
-from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
-from ..hangs.calls._alone import called_alone
-from ..hangs.calls._apart import gone_on
-from ..hangs.calls._compared import unlike_passes
-from ..hangs.source._batches import behind_a_batch
-from ..hangs.source._exits import loop_left_before_the_end
-from ..hangs.source._guards import skipped_by_those_who_ended
 from ._continued import left_out_by_continue, past_a_step
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
@@ -89,20 +79,9 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.LEFT)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who came to the end of the script while another rank was still at work."""
-    batches = {each.batches for each in training.by_rank(EpochEnded).values()}
-    if event.first is not None or not event.ended or not event.others or unlike_passes(training):
-        return  # a rank of its own error, loaders of different lengths: told by others
-    if len(batches) > 1 and gone_on(event, training):
-        return
-    if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
-        return
-    if behind_a_batch(event.progress) or joined_by_some(training) or skipped_by_those_who_ended(event):
-        return
-    if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
-        return
     yield _lost(event, event.ended[0], event.others[0], training)
 
 

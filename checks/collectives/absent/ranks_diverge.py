@@ -46,14 +46,14 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
-    watch,
 )
 
 from ..._few import few
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import NOTHING_TOLD, hang_in
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
-from ..hangs.calls._apart import broken_off, gone_on
+from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import iterations
 from ..hangs.calls._members import passed_over
 from ..hangs.source._exits import loop_left_by
@@ -231,12 +231,11 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.DIVERGED)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who had left the loop that another rank was in, where one of them is gone without a word."""
     found = gone_on(event, training)
-    if found is None or found.batches is not None or broken_off(event, training):
-        return  # of different numbers of batches, and of the one way out of a loop, other checks speak
+    assert found is not None  # noqa: S101 - else it would be another loss
     yield went_on(found, event)
 
 

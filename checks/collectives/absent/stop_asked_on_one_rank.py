@@ -58,10 +58,10 @@ from ddpdoctor.check import (
     one_rank_only,
     place,
     tree_of,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._losses import Loss, on_loss
 from ..hangs._stops import StopOfSome, stop_of_some_ranks
 from ..hangs._told import seen, short, table
 
@@ -114,10 +114,10 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         yield _finding(found, seen(event), table(event))
 
 
-@watch(PeerLost)
+@on_loss(Loss.ASKED)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where the rank has come to its end, and another one lost it."""
-    if event.first is None and (found := stop_of_some_ranks(event.progress, training)):
+    if found := stop_of_some_ranks(event.progress, training):
         yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
 
 

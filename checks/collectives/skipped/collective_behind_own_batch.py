@@ -45,15 +45,11 @@ from ddpdoctor.check import (
     Table,
     Training,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._joins import met_in_join
-from ..hangs._swallowed import swallowed
-from ..hangs._synced import synced_by_some
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
-from ..hangs.calls._alone import called_alone
 from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
@@ -70,13 +66,9 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         yield _finding(found, training, seen(event), table(event))
 
 
-@watch(PeerLost)
+@on_loss(Loss.BATCH)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
-    if event.first is not None or called_alone(event) or swallowed(event.progress, training):
-        return
-    if synced_by_some(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
-        return
     if found := behind_a_batch(event.progress):
         proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
         yield _finding(found, training, proof, None)

@@ -36,10 +36,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, place
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import InJoin, met_in_join
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import short, table
 
 AILMENT = Ailment("DDP757", Severity.ERROR)
@@ -52,11 +53,11 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         yield _finding(found, table(event))
 
 
-@watch(PeerLost)
+@on_loss(Loss.JOINS)
 def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     """Report it where gloo has ended a process for it."""
     found = met_in_join({each.rank: each.recent for each in event.progress})
-    if event.first is None and found:
+    if found:
         yield _finding(found, None)
 
 

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, PeerLost, Severity, Stalled, place, watch
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, PeerLost, Severity, Stalled, place
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table, where
 from ..hangs.source._callbacks import of_thread, of_threads
 
@@ -64,12 +65,11 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.THREADS)
 def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     """Yield it where a rank is gone without a word while a thread of each called the group of the training."""
     found = of_threads(event)
-    if found is None:
-        return
+    assert found is not None  # noqa: S101 - else it would be another loss
     call, callback = found
     yield Finding(
         f"a rank is gone without an exception; on all ranks {callback.name}() called {call.operation} at "

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, Training, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Table, Training, place
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import joined_by_some
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import table
 
 AILMENT = Ailment("DDP1795", Severity.ERROR)
@@ -45,11 +46,10 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     yield from _finding(training, table(event))
 
 
-@watch(PeerLost)
-def where_it_ended_a_rank(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.ENTERED)
+def where_it_ended_a_rank(training: Training) -> Iterator[Finding]:
     """Report it where gloo has ended a process for it."""
-    if event.first is None:
-        yield from _finding(training, None)
+    yield from _finding(training, None)
 
 
 def _finding(training: Training, shown: Table | None) -> Iterator[Finding]:

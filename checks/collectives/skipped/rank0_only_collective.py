@@ -51,16 +51,14 @@ from ddpdoctor.check import (
     Record,
     Severity,
     Stalled,
-    Training,
     lint,
     log_pattern,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import hang_in
-from ..hangs._swallowed import swallowed
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
@@ -184,14 +182,14 @@ def _taken_for_another(found: Crossed, event: Stalled) -> Finding:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.ALONE)
 def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     """Gloo ends the rank that gets what belongs to another collective, or the others have left the program.
 
     A launcher ends the others as soon as it sees that: whether one of them noticed before is chance.
     """
-    if event.first is not None or (found := called_alone(event)) is None:
-        return
+    found = called_alone(event)
+    assert found is not None  # noqa: S101 - else it would be another loss
     call = found.call
     told = told_of(call.site, call.operation, found.guard)
     yield Finding(
@@ -211,12 +209,11 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     )
 
 
-@watch(PeerLost)
-def where_others_came_to_their_end(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.GUARDED)
+def where_others_came_to_their_end(event: PeerLost) -> Iterator[Finding]:
     """The rank that lost them stands under a condition on the rank, in what all ranks have to call."""
     found = skipped_by_those_who_ended(event)
-    if found is None or called_alone(event) or swallowed(event.progress, training):
-        return
+    assert found is not None  # noqa: S101 - else it would be another loss
     (test, site), lost = found, event.others[0]
     yield Finding(
         f"rank {lost.rank} communicates at {short(site)}, under `if {test}`: rank {event.ended[0]} has skipped it and "

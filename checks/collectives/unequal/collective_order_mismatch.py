@@ -49,9 +49,9 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import mismatch
-from ..hangs.calls._branches import in_branch
 from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
 from ..hangs.source._orders import Turned, turned
@@ -263,17 +263,15 @@ def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) ->
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.ORDER)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collectives that do not match, where a rank is gone without a word."""
     pair = mismatch(event, training)
-    if pair is None or in_branch(event.progress):
-        return
+    assert pair is not None  # noqa: S101 - else it would be another loss
     (_, ours), (_, theirs) = pair
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
-    if ours.operation == theirs.operation:
-        if ours.operation == NEW_GROUP:
-            yield _groups(pair, lost, None)
+    if ours.operation == theirs.operation == NEW_GROUP:
+        yield _groups(pair, lost, None)
         return
     yield _one_operation(pair, f"; {named(list(event.gone))} ended there without an exception", lost, None)
 

@@ -46,15 +46,14 @@ from ddpdoctor.check import (
     called_at,
     log_pattern,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._losses import Loss, on_loss
 from ..hangs._pairs import overrun
 from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import mismatch
-from ..hangs.calls._branches import in_branch
-from ..hangs.calls._compared import NEW_GROUP, first_mismatch, unlike_splits
+from ..hangs.calls._compared import first_mismatch, unlike_splits
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
 from ._mismatch import Mismatch, on_mismatch, sides
@@ -190,14 +189,11 @@ def _fix(ours: Communication, theirs: Communication) -> Fix:
     return DTYPE if re.findall(r"\[.*?\]", ours.shapes) == re.findall(r"\[.*?\]", theirs.shapes) else FIX
 
 
-@watch(PeerLost)
+@on_loss(Loss.SHAPES)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collective with different shapes, where a rank is gone without a word."""
     pair = mismatch(event, training)
-    if pair is None or pair[0][1].operation != pair[1][1].operation or pair[0][1].operation == NEW_GROUP:
-        return
-    if in_branch(event.progress):
-        return
+    assert pair is not None  # noqa: S101 - else it would be another loss
     (rank, ours), (other, theirs) = pair
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
     if splits := unlike_splits(rank, ours, other, theirs):
@@ -218,10 +214,10 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.OVERRUN)
 def by_a_message_too_long(event: PeerLost) -> Iterator[Finding]:
     """Yield the message that is longer than what a rank that is gone received it into."""
-    found = overrun(event.progress) if event.first is None else None
+    found = overrun(event.progress)
     if found is None or found.rank not in event.gone:
         return
     yield Finding(

@@ -48,12 +48,11 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
-    watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
-from ..hangs.calls._apart import mismatch
 from ..hangs.calls._branches import Branch, in_branch
 from ._mismatch import Mismatch, on_mismatch, sides
 
@@ -110,13 +109,12 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         yield _finding(found, training, seen(event), table(event))
 
 
-@watch(PeerLost)
+@on_loss(Loss.BRANCH)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Name it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
-    if mismatch(event, training) and (found := in_branch(event.progress)):
-        yield _finding(
-            found, training, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
-        )
+    found = in_branch(event.progress)
+    assert found is not None  # noqa: S101 - else it would be another loss
+    yield _finding(found, training, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
 
 
 def _finding(found: Branch, training: Training, proof: tuple[Evidence, ...], positions: Table | None = None) -> Finding:

@@ -60,7 +60,7 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._hangs import Hang, on_hang
-from ...collectives.hangs._swallowed import swallowed
+from ...collectives.hangs._losses import Loss, on_loss
 from ...collectives.hangs._told import seen, short, table
 from ...collectives.hangs.calls._apart import gone_on
 from ...collectives.hangs.calls._compared import uneven, unlike_passes
@@ -182,12 +182,11 @@ def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.UNEVEN)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """One rank was through with its batches and had gone on; the sizes that met ended one of the processes."""
     found = gone_on(event, training)
-    if found is None or found.batches is None:
-        return
+    assert found is not None  # noqa: S101 - else it would be another loss
     call = found.call
     yield Finding(
         f"rank {found.rank} had no batch left after {found.batches} and went on to {call.operation} at "
@@ -203,17 +202,11 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     )
 
 
-@watch(PeerLost)
+@on_loss(Loss.FEWER)
 def where_one_has_ended(event: PeerLost, training: Training) -> Iterator[Finding]:
     """One rank had fewer batches in a pass that all came to the end of, and so its script ended first."""
     counts = unlike_passes(training)
-    done = [rank for rank in event.ended if rank in counts]
-    if event.first is not None or not event.others or not done or swallowed(event.progress, training):
-        return
-    if any(each.joins for each in training.of(OrderSeen)):
-        return  # Join lets ranks have fewer
-    if not gone_on(event, training) and counts[done[0]] < max(counts.values()):
-        yield ended_first(event, done[0], counts)
+    yield ended_first(event, next(rank for rank in event.ended if rank in counts), counts)
 
 
 @watch(OrderSeen)

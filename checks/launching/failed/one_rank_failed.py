@@ -34,23 +34,21 @@ from ddpdoctor.check import (
     Fix,
     PeerLost,
     Severity,
-    Training,
     place,
     watch,
 )
 
 from ...checkpoint.writing._made_by_one import made_by_one
-from ...collectives.hangs._synced import lacked_by_first
+from ...collectives.hangs._losses import Loss, on_loss
 
 AILMENT = Ailment("DDP480", Severity.ERROR)
 
 
-@watch(PeerLost)
-def while_training(event: PeerLost, training: Training) -> Iterator[Finding]:
+@on_loss(Loss.FAILED)
+def while_training(event: PeerLost) -> Iterator[Finding]:
     """Yield the name of the rank, its error and its line; then those that followed."""
     first = event.first
-    if first is None or not event.others or lacked_by_first(event, training) or made_by_one(first):
-        return
+    assert first is not None  # noqa: S101 - else it would be another loss
     site = first.site
     yield Finding(
         f"rank {first.rank} failed first: {first.said}",

@@ -65,6 +65,43 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"(?:global|effective|generation) (?:train |eval )?batch size \((?P<all>\d+)(?: x (?P<each>\d+))?[^)\n]{0,40}\) "
+    r"must be (?:evenly )?divisible by the number of generations per prompt \((?P<generations>\d+)\)"
+)
+def of_generations(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """TRL's GRPO shares the generations of a prompt out over the samples of all ranks."""
+    ranks, each = (int(match["all"]), int(match["each"])) if match["each"] else (0, 0)
+    size, wanted = ranks * each or int(match["all"]), int(match["generations"])
+    fitting = max((number for number in range(2, wanted + 1) if size % number == 0), default=size)
+    yield Finding(
+        f"{wanted} generations of each prompt do not divide the {size} samples that all ranks take together"
+        + (f": {ranks} ranks of {each}" if each else ""),
+        (record.proof(match, f"a multiple of {wanted} samples"),),
+        Fix(
+            "take another number of generations, or of samples on each rank; a GPU that vLLM has is no rank",
+            diff=f"-GRPOConfig(num_generations={wanted})\n+GRPOConfig(num_generations={fitting})   # divides {size}",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"AssertionError: only support equal split\. Got size of DataProto (?P<size>\d+) and chunk (?P<chunk>\d+)")
+def of_verl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Verl cuts the samples of a rank into micro batches of one size; agents with tools make any number of samples."""
+    yield Finding(
+        f"the {match['size']} samples of a rank do not divide into micro batches of {match['chunk']}: verl cuts "
+        "them into equal ones only",
+        (record.proof(match, f"a multiple of {match['chunk']} samples on each rank"),),
+        Fix(
+            "let verl form the micro batches by tokens, or drop what does not fill one",
+            command="... actor_rollout_ref.actor.use_dynamic_bsz=True "
+            "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"ValueError: batch_size should be a positive integer value, but got batch_size=0\b")
 def that_leaves_nothing(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """A loader is given the quotient of a batch size and a larger number of ranks."""

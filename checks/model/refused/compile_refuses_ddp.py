@@ -54,6 +54,27 @@ def of_the_splitter(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
+    r"torch\._dynamo\.exc\.\w+: [\s\S]{0,1500}?"
+    r"(?P<code>from user code:\s{1,12}File \"[^\"\n]*torch/nn/parallel/distributed\.py\", "
+    r"line \d+, in (?P<function>\w+))",
+)
+def of_the_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Dynamo is at work on DDP's own code, which it leaves alone where it may break the graph."""
+    yield Finding(
+        f"torch.compile was given the wrapped model, and cannot trace DDP's own {match['function']}: with "
+        "fullgraph=True it must",
+        (record.proof(match, "code of the model"),),
+        Fix(
+            "compile the model before DDP wraps it, or let the graph break",
+            diff="-model = torch.compile(DDP(model), fullgraph=True)\n"
+            "+model = DDP(torch.compile(model, fullgraph=True))\n"
+            "# with Accelerate: leave fullgraph out of TorchDynamoPlugin, or compile the model before prepare()",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
     r"DDPOptimizer backend: Found a higher order op in the graph"
     r"|(?P<auto>Compiled autograd is not compatible with C\+\+ DDP Reducer)"
 )

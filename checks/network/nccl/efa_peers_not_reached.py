@@ -36,7 +36,7 @@ GROUP = "the security group lacks a rule of all traffic to itself, outbound as w
 
 @log_pattern(
     r"NET/OFI (?P<insert>Unable to insert remote address into address vector[^\n]{0,80})"
-    r"|NET/OFI (?P<request>Request (?:\S{1,40} )?completed with error\. RC: 21\b[^\n]{0,200})",
+    r"|NET/OFI (?P<request>Request (?:\S{1,40} )?completed with error\. RC: 2[01]\b[^\n]{0,200})",
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Tell a peer that cannot be addressed from a transfer that failed."""

@@ -42,6 +42,7 @@ from ddpdoctor.watch.events.frameworks import (
     ShardedTwice,
     SteppedUnsynced,
     StopAsked,
+    TakenForOne,
 )
 from ddpdoctor.watch.events.growing import CompiledAnew, GraphsKept, HooksPiledUp, Keeper, OptimizerMadeAnew
 from ddpdoctor.watch.events.hang import (
@@ -260,6 +261,7 @@ __all__ = [
     "StreamSeen",
     "Summed",
     "SyncSkipped",
+    "TakenForOne",
     "TensorParallel",
     "ThreadFailed",
     "TiedApart",

@@ -84,6 +84,13 @@ class PaddingGathered(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenForOne(Event):
+    """Accelerate takes a rank for the only one, in a group of ``world_size``; ``site`` is its ``prepare``."""
+
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEnded(Event):
     """The learning rates of a schedule have been 0 for the last ``idle`` of the calls that were ``made`` of ``step``.
 

@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
-from .._joins import joined_by_some, met_in_join
-from .._pairs import POINT_TO_POINT, Pair, overrun
-from .._stops import stop_of_some_ranks
-from .._swallowed import swallowed
-from .._synced import synced_by_some
-from ..source._batches import behind_a_batch
+from .._pairs import POINT_TO_POINT, Pair
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
-from ._alone import called_alone
 from ._callers import caller_of, left_alike, share_a_loop
 from ._compared import first_mismatch
-from ._once_more import OnceMore, once_more
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
@@ -46,21 +39,11 @@ class GoneOn(NamedTuple):
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
     """Return the first two calls of one number in one group that do not match; of a rank that is gone they are why."""
-    if _told(event, training):
-        return None
-    pair = _mismatch(event, training)
-    return None if once_more(pair, event.progress) else pair
-
-
-def looped_on(event: PeerLost, training: Training) -> OnceMore | None:
-    """Return the loop of which a rank made one pass more than the other, where that is why their calls do not match."""
-    return None if _told(event, training) else once_more(_mismatch(event, training), event.progress)
+    return first_mismatch(event.progress) or _gathered(event, training)
 
 
 def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
     """Return a rank that had left the loop that another was in: it made fewer forwards, and called what comes later."""
-    if _told(event, training) or _mismatch(event, training):
-        return None
     for one in event.progress:
         call = one.recent[-1] if one.recent else None
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
@@ -95,11 +78,11 @@ class LeftOut(NamedTuple):
         return len(self.ways) == 1 and "except" in (self.ways[0].kind.split()[0], self.ways[0].test.partition(" ")[0])
 
 
-def left_out(event: PeerLost, training: Training) -> LeftOut | None:
+def left_out(event: PeerLost) -> LeftOut | None:
     """Find a step that a rank has left out, where nothing else tells why it called what the other one has not."""
     lost = event.others[0] if event.others else None
     other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
-    if other is None or _told(event, training) or _mismatch(event, training):
+    if other is None:
         return None
     for one in event.progress:
         call = one.recent[-1] if one.recent and one is not other else None
@@ -138,10 +121,6 @@ def broken_off(event: PeerLost, training: Training) -> LeftBy | None:
     return found if found is not None and found.loop.only else None
 
 
-def _mismatch(event: PeerLost, training: Training) -> Pair | None:
-    return first_mismatch(event.progress) or _gathered(event, training)
-
-
 def _gathered(event: PeerLost, training: Training) -> Pair | None:
     """Find tensors of several sizes in the last call of a rank that is gone: NCCL gathers such, gloo ends over them."""
     if {each.backend for each in training.of(Joined)} != {"gloo"}:
@@ -156,22 +135,6 @@ def _gathered(event: PeerLost, training: Training) -> Pair | None:
                 if same and theirs.shapes != last.shapes:
                     return (one.rank, last), (other.rank, theirs)
     return None
-
-
-def _told(event: PeerLost, training: Training) -> bool:
-    """Whether another check speaks: a rank failed of its own error, or a line in the source tells why."""
-    recent = {each.rank: each.recent for each in event.progress}
-    known = (
-        called_alone(event)
-        or swallowed(event.progress, training)
-        or met_in_join(recent)
-        or joined_by_some(training)
-        or stop_of_some_ranks(event.progress, training)
-        or behind_a_batch(event.progress)
-        or synced_by_some(event.progress, training)
-        or overrun(event.progress)
-    )
-    return event.first is not None or not event.gone or bool(known)
 
 
 def _last(other: Progress, group: str) -> int:

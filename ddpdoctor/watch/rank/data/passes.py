@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.rank.modes import is_training
+
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.data.draws import Draws
@@ -115,9 +117,10 @@ class Feed:
             return
         import torch
 
-        trains = wrapper.training and torch.is_grad_enabled()
-        rows = _rows(given) if wrapper.training else []
-        if wrapper.training and not trains:
+        in_training = is_training(wrapper)
+        trains = in_training and torch.is_grad_enabled()
+        rows = _rows(given) if in_training else []
+        if in_training and not trains:
             self.peeked += [each for each in self.passes if each.trains]
             for this in self.peeked:
                 this.was_whole = this.was_whole or this.rows in rows

@@ -1,4 +1,4 @@
-"""Accelerate: rows that fill up the last batch of an evaluation, and a learning rate that comes to 0 too early."""
+"""Accelerate: ranks taken for the only one, rows that fill up a last batch, a learning rate at 0 too early."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import PaddingGathered, ScheduleEnded
-from ddpdoctor.watch.user_frames import calling_package
+from ddpdoctor.watch.events import PaddingGathered, ScheduleEnded, TakenForOne
+from ddpdoctor.watch.user_frames import calling_package, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -39,6 +39,7 @@ class Accelerated:
         """Return what is to be hooked, by its full name."""
         return [
             ("accelerate.accelerator.Accelerator.gather", self._after("padding", self._gathered)),
+            ("accelerate.accelerator.Accelerator.prepare", self._after("alone", self._prepared)),
             ("accelerate.scheduler.AcceleratedScheduler.step", self._after("schedule", self._stepped)),
         ]
 
@@ -72,6 +73,14 @@ class Accelerated:
             return  # of one row nobody can tell whether it is a sample, or a figure of the batch
         self.told.add("padding")
         self.recorder.emit(PaddingGathered, rows=whole, kept=kept, samples=len(loader.dataset))
+
+    def _prepared(self, *_: Any) -> None:
+        """Look whether Accelerate takes each rank of a group for the only one, as it does where it finds no device."""
+        import torch.distributed as dist
+
+        self.told.add("alone")
+        if dist.is_initialized() and dist.get_world_size() > 1 and _ranks() == 1:
+            self.recorder.emit(TakenForOne, world_size=dist.get_world_size(), site=user_site())
 
     def _stepped(self, _: Any, scheduler: Any, *_given: Any) -> None:
         """Look whether a schedule of which each step makes several has come to its end before the training has."""

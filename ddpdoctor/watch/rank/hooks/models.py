@@ -12,6 +12,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import CommHookGiven, Loaded, Wrapping
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import switching
 from ddpdoctor.watch.rank.model.models import NAMES
+from ddpdoctor.watch.rank.modes import is_training
 from ddpdoctor.watch.rank.on_import import when_imported
 from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
@@ -122,7 +123,7 @@ def _begins(recorder: Recorder, model: Any, args: Any, kwargs: Any, with_gradien
     log.counters[event_log.FORWARDS] += 1
     recorder.trains.works()
     recorder.models.forward(model, with_gradients=with_gradients)
-    if recorder.evaluations.open and model.training and with_gradients:
+    if recorder.evaluations.open and with_gradients and is_training(model):
         recorder.safely(recorder.evaluations.over)
     if recorder.feed.passes or recorder.feed.peeked:
         recorder.safely(recorder.feed.taken, model, (args, kwargs))
@@ -159,7 +160,7 @@ def _forward(recorder: Recorder, counted: Counted) -> Wrap:
 def _given(recorder: Recorder, model: Any, args: tuple[Any, ...]) -> None:
     """Look at what a model is given, with gradients on, in a step that is compared or in the first steps."""
     recorder.ledger.given(args)
-    if not recorder.rows.over and model.training:
+    if not recorder.rows.over and is_training(model):
         recorder.rows.taken(recorder.number("model", model), args)
 
 

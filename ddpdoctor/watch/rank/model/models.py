@@ -13,6 +13,7 @@ from ddpdoctor.watch.rank.compared.folded import Folded
 from ddpdoctor.watch.rank.compared.gradients import elements_of, norms, tensors_in
 from ddpdoctor.watch.rank.model.shards import Shards
 from ddpdoctor.watch.rank.model.wrapped_model import Model
+from ddpdoctor.watch.rank.modes import is_training
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
 
@@ -80,7 +81,7 @@ class Models:
         if model is None:
             return
         if not with_gradients:
-            if not (wrapper.training or wrapper.broadcast_buffers):
+            if not (is_training(wrapper) or wrapper.broadcast_buffers):
                 self.recorder.safely(self._evaluates, model, wrapper)
             return
         model.forwards += 1
@@ -95,7 +96,7 @@ class Models:
         """Take note that a pass begins which trains nothing: it may go past the wrapper."""
         for model in self.alive():
             wrapper = model.wrapper()
-            if wrapper is not None and not (wrapper.module.training or wrapper.broadcast_buffers):
+            if wrapper is not None and not (is_training(wrapper) or wrapper.broadcast_buffers):
                 self._evaluates(model, wrapper)
 
     def _evaluates(self, model: Model, wrapper: Any) -> None:
@@ -171,7 +172,7 @@ class Models:
     def training(self) -> bool:
         """Whether a wrapped or sharded model that is still there is in training mode."""
         wrappers = (wrapper for model in self.known.values() if (wrapper := model.wrapper()) is not None)
-        return any(each.training for each in (*wrappers, *self.shards.alive()))
+        return any(is_training(each) for each in (*wrappers, *self.shards.alive()))
 
     def any(self) -> bool:
         """Whether a model was wrapped or sharded."""
