@@ -50,7 +50,7 @@ def network(error: str = "") -> Seen:
     """
     host = gather_network()
     if refused := IN_USE.search(error):
-        return _listener(host, refused[1] or refused[2])
+        return _listener(host, refused[1] or refused[2], is_refused=True)
     told = os.environ.get("NCCL_SOCKET_IFNAME")
     nccl = ((f"NCCL_SOCKET_IFNAME={told}", "environment of this process"),) if told else ()
     return (*_gloo(host), *nccl, *_listener(host, os.environ.get("MASTER_PORT", "")))
@@ -66,7 +66,10 @@ def _gloo(host: Network) -> Seen:
     return ((f"gloo uses {names[0]}: the host name {host.hostname} resolves to {resolved}", "this host"),)
 
 
-def _listener(host: Network, port: str) -> Seen:
-    found = [each for each in host.listeners if str(each.port) == port and each.pid != os.getpid()]
+def _listener(host: Network, port: str, *, is_refused: bool = False) -> Seen:
+    listeners = [each for each in host.listeners if str(each.port) == port]
+    if is_refused and any(each.pid == os.getpid() for each in listeners):
+        return ((f"this process itself listens on port {port} already", "TCP sockets of this host"),)
+    found = [each for each in listeners if each.pid != os.getpid()]
     who = f"pid {found[0].pid} ({found[0].command})" if found and found[0].pid else "a process"
     return ((f"{who} listens on port {port}", "TCP sockets of this host"),) if found else ()

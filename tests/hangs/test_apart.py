@@ -334,6 +334,16 @@ def test_the_key_that_a_rank_waits_for_is_named(script: Script, line: int, said:
     assert of_key(Site(path, line, "<module>")).replace(path.rpartition("/")[2], "train.py") == said
 
 
+def test_how_a_key_is_made_that_a_rank_waits_for(script: Script) -> None:
+    """Where a line sets one of the same name: what it is made of can differ between the ranks."""
+    path = script('key = f"{name}/folder"\nstore.set(key, "1")\nstore.get(key)\nstore.get(f"{other}/folder")\n')
+
+    assert of_key(Site(path, 3, "<module>")) == (
+        ": the key f'{name}/folder' of line 1, which line 2 sets on another rank, has not been set as this rank has made it"
+    )
+    assert of_key(Site(path, 4, "<module>")) == ""
+
+
 @pytest.mark.parametrize(
     ("room", "sent", "told"),
     [("[8, 8]", "[8, 16]", True), ("[8, 16]", "[8, 8]", False), ("[8, 8] int64", "[8, 16]", False)],

@@ -257,7 +257,9 @@ def test_a_queue_that_whoever_has_started_it_does_not_empty(waiting: Waiting) ->
 
 
 def test_connections(waiting: Waiting) -> None:
-    """An answer of a server, of the ranks' store, a peer that does not connect."""
+    """An answer of a server, of the ranks' store, of another store, a peer that does not connect."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it, but not to type checkers
+
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         ask = f"s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"
@@ -265,6 +267,9 @@ def test_connections(waiting: Waiting) -> None:
         timed = f"s = socket.create_connection(('127.0.0.1', {port}), 600); s.recv(1)"
         waiting.seen(timed, words=f"an answer of 127.0.0.1:{port}")
         waiting.seen(ask, words="the ranks' store", store=port)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ask = f"s = socket.create_connection(('127.0.0.1', {store.port})); s.recv(1)"
+    waiting.seen(ask, words="an answer of a TCPStore of the script's own")
     waiting.seen("s = socket.create_server(('127.0.0.1', 0)); s.accept()", words="somebody to connect to its port")
 
 

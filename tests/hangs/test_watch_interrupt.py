@@ -56,6 +56,21 @@ if dist.get_rank() == 0:
     dist.distributed_c10d._get_default_store().wait(["ready"])
 dist.barrier()
 """
+OWN_KEY = """
+import os
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+os.write(1, b"up\\n")
+ports = [None]
+if dist.get_rank() == 0:
+    own = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    ports = [own.port]
+dist.broadcast_object_list(ports, 0)
+if dist.get_rank() == 1:
+    dist.TCPStore("127.0.0.1", ports[0], 2, is_master=False).get("ready")
+dist.barrier()
+"""
 WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as one that waits in native code
@@ -67,7 +82,9 @@ SOON = 22  # seconds: torchrun waits for its ranks for 30
 
 @pytest.mark.usefixtures("no_process_left")
 @pytest.mark.parametrize(
-    ("text", "printed"), [(HANGS, ""), (KEY, ""), (SAVES, "saved\n")], ids=["hangs", "waits for a key", "saves"]
+    ("text", "printed"),
+    [(HANGS, ""), (KEY, ""), (OWN_KEY, ""), (SAVES, "saved\n")],
+    ids=["hangs", "waits for a key", "waits for a key of another store", "saves"],
 )
 def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> None:
     """As a terminal sends it: to the whole process group."""

@@ -11,7 +11,7 @@ from helpers import CHECKS, Command, Run, Script
 from ddpdoctor.checks.collectives.hangs._hangs import JOINING
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Doing, Joined, Joining, Position, Sibling, Site, Stalled, Started
+from ddpdoctor.watch.events import Doing, Joined, Joining, Left, Position, Sibling, Site, Stalled, Started
 from ddpdoctor.watch.monitor.unresolved import unresolved
 from ddpdoctor.watch.training import Training
 
@@ -44,6 +44,7 @@ def judged(
     local: int | None = None,
     busy: bool | None = None,
     spawned: int | None = None,
+    left: str = "",
 ) -> list[tuple[str, str, Severity | None, int | None]]:
     """Ask all checks about a training in which those that wait have called init_process_group."""
     judge = Dispatcher(CHECKS)
@@ -55,6 +56,9 @@ def judged(
                 address=address, local_size=local, spawned=spawned,
             )  # fmt: skip
             list(judge.see(told))
+        if each.doing is Doing.ENDED:
+            site = Site("train.py", 4, "main")
+            list(judge.see(Left(pid=each.pid, time=1.5, rank=each.rank, ended=True, by=left, site=site)))
     siblings = () if busy is None else (Sibling(77, busy),)
     event = Stalled(pid=0, time=2.0, ranks=ranks, world_size=world, siblings=siblings)
     return [
@@ -72,6 +76,15 @@ def test_a_rank_that_stands_elsewhere_is_named_with_its_line() -> None:
 
     assert (slug, severity, line) == (SLUG, Severity.ERROR, 9)
     assert message.startswith("rank 1 of 2 did not come to init_process_group; rank 0 waits")
+
+
+@pytest.mark.parametrize("by", ["", "sys.exit(0)"])
+def test_a_rank_that_has_left_before_is_named_with_the_line_of_its_end(by: str) -> None:
+    """Where it told how it was ended; one that came to the end of its script has none."""
+    [(slug, message, severity, line)] = judged(Doing.WAITING, Doing.ENDED, world=2, left=by)
+
+    assert (slug, severity, line) == (SLUG, Severity.ERROR, 4 if by else 9)
+    assert message.endswith("; rank 1 has left by sys.exit(0) at train.py:4 before") is bool(by)
 
 
 def test_a_rank_that_came_to_its_end_without_joining_is_named() -> None:

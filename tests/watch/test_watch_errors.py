@@ -290,7 +290,7 @@ class TestOneProcess:
     """What a script of one process, started by hand, is told."""
 
     def test_who_has_the_port(self, python: str, ddpdoctor: Run, script: Script) -> None:
-        """The port, the process that listens on it, the variables as they are, and the interface of gloo."""
+        """The port, the process that listens on it, and the variables as they are; nothing of gloo's interface."""
         path = script(
             ALONE
             + dedent("""
@@ -311,8 +311,45 @@ class TestOneProcess:
         assert re.search(r"ddpdoctor: DDP353 master-port-in-use: port \d+ is in use", done.stderr)
         assert re.search(r"seen: pid \d+ \(.*\) listens on port \d+", done.stderr)
         assert re.search(r"seen: MASTER_ADDR=127.0.0.1, MASTER_PORT=\d+, RANK=0, WORLD_SIZE=1", done.stderr)
-        assert "seen: gloo uses" in done.stderr
+        assert "seen: gloo uses" not in done.stderr
         assert f"{path}:{line_of('# guilty', path)}" in done.stderr
+
+    def test_the_process_itself_has_the_port(self, python: str, ddpdoctor: Run, script: Script) -> None:
+        """A server of the script's own took it before."""
+        path = script(
+            ALONE
+            + dedent("""
+            import socket
+            with socket.create_server(("", 0)) as holder:
+                os.environ["MASTER_PORT"] = str(holder.getsockname()[1])
+                dist.init_process_group("gloo")
+            """)
+        )
+        done = ddpdoctor("run", "--", python, path)
+
+        assert re.search(r"seen: this process itself listens on port \d+ already", done.stderr)
+
+    def test_an_error_of_a_worker_is_placed_in_its_own_traceback(
+        self, python: str, ddpdoctor: Run, script: Script
+    ) -> None:
+        """The loop over the loader is where it came out, not where it is."""
+        path = script(
+            ALONE
+            + dedent("""
+            from torch.utils.data import DataLoader, Dataset
+            class Rows(Dataset):
+                def __len__(self):
+                    return 4
+                def __getitem__(self, index):
+                    return torch.stack([])  # guilty
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            for _ in DataLoader(Rows(), num_workers=1):
+                pass
+            """)
+        )
+        done = ddpdoctor("run", "--", python, path)
+
+        assert f"({path}:{line_of('# guilty', path)})" in done.stderr.partition("ddpdoctor: The command failed")[2]
 
     def test_a_download_that_fails_says_nothing_of_gloo(self, python: str, ddpdoctor: Run, script: Script) -> None:
         """The interface between ranks has nothing to do with a server on the internet."""

@@ -96,7 +96,7 @@ def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
         return
     held = built(event, training)
     files = {each.site.file for each in (held, event) if each is not None and each.site is not None}
-    if training.of(Joining) or training.of(Joined):
+    if [*training.of(Joining), *training.of(Joined)]:
         yield from _apart(training, files)
         return
     first = training.by_rank(StepFingerprinted, optimizer=event.optimizer, number=1)

@@ -7,7 +7,6 @@ import enum
 from ddpdoctor.check import (
     JOINING,
     Claim,
-    Communication,
     Doing,
     Joining,
     Marker,
@@ -19,7 +18,7 @@ from ddpdoctor.check import (
 from ..._store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
 from ._meeting import met_apart
-from ._pairs import MESSAGES, in_branches, root_of, unanswered, unsent
+from ._pairs import MESSAGES, Pair, in_branches, root_of, unanswered, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import synced_by_some
@@ -34,7 +33,7 @@ from .source._exits import loop_left_by, step_skipped
 from .source._guards import crossed, guarded
 from .source._handlers import handling
 from .source._one_rank import DEFAULT, alone
-from .source._orders import turned
+from .source._orders import in_order_of_a_set, turned
 from .source._registered import registered
 
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -169,7 +168,7 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     if known := _of_some(event, training):
         return known
     if mismatch := first_mismatch(event.ranks):
-        return _mismatched(event, training, *(call for _, call in mismatch))
+        return _mismatched(event, training, mismatch)
     return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
 
@@ -188,10 +187,11 @@ def _of_some(event: Stalled, training: Training) -> Hang | None:
     return Hang.GUARDED if alone(event) or crossed(event) else None
 
 
-def _mismatched(event: Stalled, training: Training, ours: Communication, theirs: Communication) -> Hang:
+def _mismatched(event: Stalled, training: Training, pair: Pair) -> Hang:
     """Decide where two calls do not match: Join, or a condition on the rank, around one of the two lines tells why."""
     if met_in_join({position.rank: position.recent for position in event.ranks}):
         return Hang.JOINS
+    (_, ours), (_, theirs) = pair
     found = guarded(event) if ours.site != theirs.site and ours.group in DEFAULT else None
     if (
         found is not None
@@ -201,7 +201,7 @@ def _mismatched(event: Stalled, training: Training, ours: Communication, theirs:
         return Hang.GUARDED
     if why := _why_unlike(event, training):
         return why
-    if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
+    if ours.operation != theirs.operation or ours.operation == NEW_GROUP or in_order_of_a_set(pair):
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
 

@@ -7,7 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ddpdoctor.check import Communication, Joined, JoinEntered, Training, calls_at, tree_of, withs_around
+from ddpdoctor.check import (
+    Communication,
+    Joined,
+    JoinEntered,
+    Site,
+    Training,
+    calls_at,
+    last_name,
+    tree_of,
+    withs_around,
+)
 
 from ._pairs import met_elsewhere
 
@@ -56,7 +66,10 @@ def _join(call: Communication) -> tuple[str, str] | None:
     others = [ast.unparse(each.func) for each in on_line]
     steps = [each.removesuffix(".step") for each in others if each.endswith(".step")]
     only_steps = all(each.endswith((".step", ".zero_grad")) for each in others)
-    for node in withs_around(call.site.file, call.site.line):
+    around = withs_around(call.site.file, call.site.line)
+    if by_script and not around:
+        around = _around_callers(call.site)
+    for node in around:
         for item in node.items:
             code = ast.unparse(item.context_expr)
             made = item.context_expr
@@ -68,6 +81,15 @@ def _join(call: Communication) -> tuple[str, str] | None:
             if call.operation == STEPS_BY and only_steps and len(left_out) == 1:
                 return code, left_out[0]
     return None  # a forward, or a step, which Join shadows
+
+
+def _around_callers(site: Site) -> list[ast.With]:
+    """Return the `with` statements around the calls of the function that a line is in, where its name is of one."""
+    tree, name = tree_of(site.file), site.function.rpartition(".")[2]
+    if sum(each.name == name for each in tree.of(ast.FunctionDef)) != 1:
+        return []
+    calls = [each for each in tree.of(ast.Call) if last_name(each.func) == name]
+    return [node for each in calls for node in withs_around(site.file, each.lineno)]
 
 
 def _given(join: ast.Call) -> list[str]:

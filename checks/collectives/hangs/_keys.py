@@ -27,9 +27,9 @@ def of_key(site: Site | None) -> str:
     asked = question(site.file, site.line)
     calls = [*calls_at(site.file, site.line), *(_calls(asked.asked) if asked else ())]
     keys = [key for call in calls if _method(call) in WAITS for key in _words(call)]
-    if not keys:
-        return ""
     sets = [node for node in tree_of(site.file).of(ast.Call) if _method(node) in SETS and node.args]
+    if not keys:
+        return _made(site, [call.args[0] for call in calls if _method(call) in WAITS and call.args], sets)
     told = {key: node.lineno for node in sets for key in _words(node)}
     if known := [key for key in keys if key in told]:
         return f": the key {known[0]!r}, which line {told[known[0]]} sets, has not been set"
@@ -44,6 +44,24 @@ def of_key(site: Site | None) -> str:
     others = ", ".join(f"{key!r} (line {line})" for key, line in list(told.items())[:3])
     name = short(site).partition(":")[0]
     return f": no line of {name} sets the key {keys[0]!r}" + (f"; it sets {others}" if others else "")
+
+
+def _made(site: Site, keys: list[ast.expr], sets: list[ast.Call]) -> str:
+    """Return how a key is made that is not written at the line, and which line sets one of the same name."""
+    for key in keys:
+        named = [
+            each
+            for each in tree_of(site.file).of(ast.Assign)
+            if each.lineno < site.line and ast.unparse(each.targets[0]) == ast.unparse(key)
+        ]
+        made = named[-1].value if named else key
+        lines = [call.lineno for call in sets if ast.unparse(call.args[0]) in {ast.unparse(key), ast.unparse(made)}]
+        if lines and isinstance(made, ast.JoinedStr):
+            return (
+                f": the key {ast.unparse(made)} of line {made.lineno}, which line {lines[0]} sets on another rank, has "
+                "not been set as this rank has made it"
+            )
+    return ""
 
 
 def _pattern(key: ast.expr) -> str:

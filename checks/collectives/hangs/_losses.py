@@ -8,7 +8,7 @@ from ddpdoctor.check import Claim, Crashed, Marker, OrderSeen, PeerLost, Trainin
 
 from ...checkpoint.writing._made_by_one import made_by_one
 from ._joins import joined_by_some, met_in_join
-from ._pairs import overrun
+from ._pairs import Pair, overrun
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import lacked_by_first, synced_by_some
@@ -21,6 +21,7 @@ from .source._batches import behind_a_batch
 from .source._callbacks import of_threads
 from .source._exits import loop_left_before_the_end
 from .source._guards import skipped_by_those_who_ended
+from .source._orders import in_order_of_a_set
 
 
 class Loss(enum.Enum):
@@ -101,7 +102,7 @@ def _by_the_source(event: PeerLost, training: Training) -> Loss | None:
 def _by_the_calls(event: PeerLost, training: Training) -> Loss | None:
     """Decide by the numbers of calls and forwards of ranks of which one is gone: gloo ends a process over a size."""
     if pair := mismatch(event, training):
-        return _unlike(pair[0][1].operation, pair[1][1].operation, event, training)
+        return _unlike(pair, event, training)
     if skipped := left_out(event):
         return Loss.HANDLED if skipped.in_handlers else Loss.PAST_STEP
     if gone := gone_on(event, training):
@@ -111,13 +112,15 @@ def _by_the_calls(event: PeerLost, training: Training) -> Loss | None:
     return None
 
 
-def _unlike(ours: str, theirs: str, event: PeerLost, training: Training) -> Loss:
+def _unlike(pair: Pair, event: PeerLost, training: Training) -> Loss:
     """Decide why two calls of one number do not match."""
     if once_more(mismatch(event, training), event.progress):
         return Loss.PASSES
     if in_branch(event.progress):
         return Loss.BRANCH
-    return Loss.SHAPES if ours == theirs != NEW_GROUP else Loss.ORDER
+    (_, ours), (_, theirs) = pair
+    is_one = ours.operation == theirs.operation != NEW_GROUP and not in_order_of_a_set(pair)
+    return Loss.SHAPES if is_one else Loss.ORDER
 
 
 def _by_the_end(event: PeerLost, training: Training) -> Loss | None:

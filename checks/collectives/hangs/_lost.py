@@ -60,7 +60,7 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     if stands is None and awaited.thread and len(lost.threads or ()) == 1 and JOINS.search(lost.function):
         ((name, site),) = lost.threads or ()
         return f", and waits for the end of its thread {name}, which is at {short(site)}"
-    key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
+    key = of_key((stands or lost).site) if "sets the key" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
     return f"{at}, and waits for {awaited.what}{whom}{key}"
 

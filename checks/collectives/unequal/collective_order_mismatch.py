@@ -16,7 +16,8 @@ Compare the line of the traceback on each of the two ranks.
 ## How to mend it
 
 Let every rank call the same collectives in the same order. Put no collective in a branch that one rank takes alone.
-The order counts for `new_group`, too, and for groups that are used in turn.
+The order counts for `new_group`, too, and for groups that are used in turn. A loop over a set has another order in each
+process where its elements are texts: `for name in sorted(names)`.
 
 ## Versions and sources
 
@@ -25,6 +26,7 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch.dist
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -54,7 +56,7 @@ from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import mismatch
 from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
-from ..hangs.source._orders import Turned, turned
+from ..hangs.source._orders import Turned, in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._made import made_by_some, not_made_by_all
@@ -165,6 +167,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         if ours.operation == theirs.operation == NEW_GROUP:
             yield _groups(pair, seen(event), table(event))
             return
+        if loop := in_order_of_a_set(pair):
+            yield _in_order_of_a_set(pair, loop, seen(event), table(event))
+            return
         yield _one_operation(pair, "", seen(event), table(event))
     elif both := at_odds(event):
         one, two = both
@@ -177,6 +182,28 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         )
     elif found := turned(event):
         yield _turned(found, event)
+
+
+def _in_order_of_a_set(pair: Pair, loop: ast.For, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    """Return the loop whose order the hashes of texts decide, which differ from process to process."""
+    (rank, ours), (other, theirs) = pair
+    target, through = ast.unparse(loop.target), ast.unparse(loop.iter)
+    return Finding(
+        f"{ours.operation} at {short(ours.site)} is called in the order of a set, `for {target} in {through}` at line "
+        f"{loop.lineno}: rank {rank} is at another {target} than rank {other}",
+        (
+            Evidence(ours.shapes, "the same part on all ranks", f"rank {rank}, number {ours.number} of its group"),
+            Evidence(theirs.shapes, "", f"rank {other}, number {theirs.number} of its group"),
+            Evidence("texts have another hash in each process", "one order on all ranks", "Python, PYTHONHASHSEED"),
+            *proof,
+        ),
+        Fix(
+            "go through it in an order that all ranks have",
+            diff=f"-for {target} in {through}:\n+for {target} in sorted({through}):",
+        ),
+        place(ours.site),
+        table=positions,
+    )
 
 
 def _one_operation(pair: Pair, ended: str, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
@@ -272,6 +299,9 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
     if ours.operation == theirs.operation == NEW_GROUP:
         yield _groups(pair, lost, None)
+        return
+    if loop := in_order_of_a_set(pair):
+        yield _in_order_of_a_set(pair, loop, lost, None)
         return
     yield _one_operation(pair, f"; {named(list(event.gone))} ended there without an exception", lost, None)
 

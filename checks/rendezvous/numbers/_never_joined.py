@@ -12,6 +12,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Joining,
+    Left,
     Position,
     Severity,
     Stalled,
@@ -20,6 +21,7 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._hangs import absent
+from ...collectives.hangs._left import evidence, in_words, left_by
 from ...collectives.hangs._meeting import FILE, met_apart
 from ...collectives.hangs._told import short, where
 
@@ -66,7 +68,7 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     elif apart := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
         yield _apart(told, apart[0])
     elif elsewhere:
-        yield _seen(message, came, elsewhere)
+        yield _seen(message, came, elsewhere, left_by(elsewhere[0].rank, training))
     else:
         yield _unseen(message, came, event, waiting, told)
 
@@ -158,9 +160,20 @@ def _two_of_one_rank(waiting: Position, twin: Joining, missing: tuple[int, ...])
     )
 
 
-def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
-    """Return the name of the line at which a rank stands that this host sees."""
+def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | None) -> Finding:
+    """Return the name of the line at which a rank stands that this host sees, or at which it has left before."""
     first = elsewhere[0]
+    if left is not None and first.doing is Doing.ENDED:
+        return Finding(
+            f"{message}; rank {first.rank} {in_words(left)} at {short(left.site)} before",
+            (came, evidence(left)),
+            Fix(
+                f"let rank {first.rank} join as well, or start as many ranks as have something to do: "
+                "init_process_group waits for all that were started",
+                diff=f"+dist.init_process_group()   # on all ranks, before one of them can leave\n {left.by}",
+            ),
+            place(left.site, rank=first.rank),
+        )
     return Finding(
         message,
         (came, *(Evidence(where(each), "in init_process_group", f"rank {each.rank}") for each in elsewhere)),

@@ -1,15 +1,20 @@
-"""Two branches of one ``if`` with the same calls in another order, in which ranks wait for each other."""
+"""Calls that ranks make in another order: by two branches of one ``if``, or in a loop through a set."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Position, Site, both_in_other_order
 
+from ..._sets import loop_through_a_set
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
+
+    from .._pairs import Pair
 
 
 class Turned(NamedTuple):
@@ -33,6 +38,12 @@ def turned(event: Stalled) -> Turned | None:
                 if test:
                     return Turned(one, at, other, theirs, test)
     return None
+
+
+def in_order_of_a_set(pair: Pair) -> ast.For | None:
+    """Return the loop through a set that both ranks make the same call in, on different parts of it."""
+    (_, ours), (_, theirs) = pair
+    return loop_through_a_set(ours.site) if (ours.operation, ours.site) == (theirs.operation, theirs.site) else None
 
 
 def _calls(position: Position) -> Iterator[tuple[Site, str]]:

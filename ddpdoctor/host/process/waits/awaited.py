@@ -19,7 +19,7 @@ from ddpdoctor.host.process.waits.files import lock, opening
 from ddpdoctor.host.process.waits.pipes import PIPE, STREAMS, pipe, room
 from ddpdoctor.host.process.waits.sockets import connection
 from ddpdoctor.host.process.waits.traced import traced
-from ddpdoctor.host.process.waits.wait import OF_PROCESSES, SHARED, THE_STORE, Awaited
+from ddpdoctor.host.process.waits.wait import KEY_IS_SET, OF_PROCESSES, SHARED, Awaited
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
@@ -89,9 +89,9 @@ def _below(pid: int) -> list[int]:
 
 
 def asks_the_store(pid: int, store: int) -> bool:
-    """Whether a process waits for an answer of the ranks' store, at this port of it; 0 is none."""
-    found = awaited(pid, store=store) if store else None
-    return found is not None and THE_STORE in found.what
+    """Whether a process waits for a key of the ranks' store, at this port, or 0, or of a store of the script's own."""
+    found = awaited(pid, store=store)
+    return found is not None and KEY_IS_SET in found.what
 
 
 def _of(pid: int, store: int) -> Awaited | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ddpdoctor.host.process.waits.wait import THE_STORE, Awaited
+from ddpdoctor.host.process.threads import thread_folders
+from ddpdoctor.host.process.waits.wait import KEY_IS_SET, OWN_STORE, THE_STORE, Awaited
+
+STORE_THREAD = "pt_tcpstore"
+"""How torch 2.4 and later begin the name of the thread in which a store answers."""
 
 
 def connection(pid: int, descriptor: int, store: int) -> Awaited | None:
@@ -26,10 +30,10 @@ def sending(pid: int, descriptor: int) -> Awaited | None:
     )
 
 
-def of_store(peer: str, port: int) -> Awaited:
+def of_store(peer: str, port: int, store: str = THE_STORE) -> Awaited:
     """Return that a key is awaited; ``peer`` is where the store is."""
     return Awaited(
-        f"an answer of {THE_STORE} ({peer}), which comes when a rank sets the key",
+        f"an answer of {store} ({peer}), {KEY_IS_SET}",
         "set the key on a rank before another one waits for it",
         port=port,
     )
@@ -53,9 +57,26 @@ def _socket(pid: int, connection, store: int) -> Awaited:  # type: ignore[no-unt
         )
     if store and connection.raddr and connection.raddr.port == store:
         return of_store(peer, store)
+    if connection.raddr and _serves_a_store(connection.raddr.port):
+        return of_store(peer, connection.raddr.port, OWN_STORE)
     return Awaited(
         f"an answer of {peer}",
         "ask with a time-out, and find out why nothing comes",
         f"ss -tnpi dst {peer}   # PID {pid}",
         port=connection.raddr.port if connection.raddr else 0,
     )
+
+
+def _serves_a_store(port: int) -> bool:
+    """Whether a process of this host listens at a port that has the thread of a store of torch's."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        listening = {
+            each.pid
+            for each in psutil.net_connections("tcp")
+            if each.pid and each.status == "LISTEN" and each.laddr and each.laddr.port == port
+        }
+        threads = [folder for pid in listening for folder in thread_folders(pid)]
+        return any((folder / "comm").read_text().startswith(STORE_THREAD) for folder in threads)
+    return False

@@ -39,6 +39,9 @@ OF_NATIVE_THREADS = Awaited(
 """Of a forked process that waits for nobody, and in no code of Python's."""
 OF_PYTHON = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/multiprocessing/")
 THE_STORE = "the ranks' store"
+OWN_STORE = "a TCPStore of the script's own"
+KEY_IS_SET = "which comes when a rank sets the key"
+"""What is said of a wait for a key of either store."""
 SHARED = "/multiprocessing/synchronize.py"
 OF_PROCESSES = Awaited(
     "a lock or a queue that it shares with other processes",

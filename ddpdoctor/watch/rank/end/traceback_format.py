@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeGuard
 
+from ddpdoctor.logs.read.tracebacks import frames_in
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.failure_explainer import MARK
-from ddpdoctor.watch.user_frames import frames, is_users, is_watchs
+from ddpdoctor.watch.user_frames import frames, is_users, is_watchs, users_sites
 
 QUOTED = 200  # characters of what an exception says
+OF_A_WORKER = ".\nOriginal Traceback (most recent call last):\n"
 ENDINGS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
@@ -33,13 +35,19 @@ def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:
     told.stack = traceback.StackSummary.from_list([each for each in frames if not is_watchs(each.filename)])
     users = [each for each in told.stack if is_users(each.filename)]
     site = Site(users[-1].filename, users[-1].lineno or 0, users[-1].name) if users else None
-    return "".join(told.format()), site
+    return "".join(told.format()), _in_a_worker(exc) or site
 
 
 def raised_at(exc: BaseException) -> Site | None:
     """Return the user's innermost line in the traceback of an exception."""
     at = [(trace.tb_frame.f_code, line) for trace, line in _walked(exc) if is_users(trace.tb_frame.f_code.co_filename)]
     return Site(at[-1][0].co_filename, at[-1][1], at[-1][0].co_name) if at else None
+
+
+def _in_a_worker(exc: BaseException) -> Site | None:
+    """Return the user's innermost line in the traceback that torch took along from a DataLoader's worker process."""
+    _, worker, original = str(exc).partition(OF_A_WORKER)
+    return next(users_sites(reversed(frames_in(original))), None) if worker else None
 
 
 def comes_from_a_handler(exc: BaseException) -> bool:

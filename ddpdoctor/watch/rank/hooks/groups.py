@@ -73,7 +73,8 @@ def _joining(recorder: Recorder) -> Wrap:
             try:
                 result = original(*args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network())})
+                said = str(exc)
+                recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network(said))})
                 raise
             recorder.safely(recorder.joined)
             recorder.safely(stay_outermost, recorder)
