@@ -339,7 +339,8 @@ def test_how_a_key_is_made_that_a_rank_waits_for(script: Script) -> None:
     path = script('key = f"{name}/folder"\nstore.set(key, "1")\nstore.get(key)\nstore.get(f"{other}/folder")\n')
 
     assert of_key(Site(path, 3, "<module>")) == (
-        ": the key f'{name}/folder' of line 1, which line 2 sets on another rank, has not been set as this rank has made it"
+        ": the key f'{name}/folder' of line 1, which line 2 sets on another rank, "
+        "has not been set as this rank has made it"
     )
     assert of_key(Site(path, 4, "<module>")) == ""
 

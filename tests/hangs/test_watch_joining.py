@@ -37,7 +37,7 @@ def at(rank: int, doing: Doing) -> Position:
     return Position(rank=rank, pid=rank + 1, doing=doing, seconds=9, site=site, operation=JOINING if waits else "")
 
 
-def judged(
+def judged(  # noqa: PLR0913 - what ranks tell
     *doings: Doing,
     world: int,
     address: str = "localhost:29500",
