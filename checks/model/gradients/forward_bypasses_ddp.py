@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     StepFingerprinted,
     StepSampled,
     Training,
+    by_parameter,
     keyword,
     lint,
     place,
@@ -126,7 +127,8 @@ def in_source(script: Script) -> Iterator[Finding]:
             continue
         wrap, wrapper = made
         around = script.function(call) or script.module
-        wrapped = any(_calls(node, script.code(model)) for node in ast.walk(around))
+        name = script.code(model)
+        wrapped = any(_calls(node, name) and not _is_for_one_process(script, node, name) for node in ast.walk(around))
         backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
         if backward is not None:
             yield Finding(
@@ -135,6 +137,46 @@ def in_source(script: Script) -> Iterator[Finding]:
                 mend(script, call, model),
                 script.place(call),
             )
+
+
+@lint
+def handed_on(script: Script) -> Iterator[Finding]:
+    """Look for ``model.module`` that a function of the project calls, and whose result goes backward."""
+    for call in script.nodes(ast.Call):
+        found = script.defined(call.func)
+        if found is None or not isinstance(found[1], ast.FunctionDef):
+            continue
+        for parameter, value in by_parameter(found[1], call).items():
+            if not isinstance(value, ast.Attribute) or value.attr != "module":
+                continue
+            calls = [each for each in ast.walk(found[1]) if _calls(each, parameter)]
+            made, name = _wrapping(script, value.value), script.code(value.value)
+            around = script.function(call) or script.module
+            if made is None or not calls or any(_calls(node, name) for node in ast.walk(around)):
+                continue
+            backward = None if _is_without_gradients(script, call) else _backward(script, call, around)
+            if backward is not None:
+                yield Finding(
+                    f"{script.code(call.func)} is given {name}.module, and calls it past {made[1]}: gradients are not "
+                    "averaged",
+                    (script.seen(value, name), script.seen(made[0]), script.seen(backward)),
+                    Fix("hand the wrapped model on", edits=(script.replaced(value, name),)),
+                    script.place(call),
+                )
+
+
+ASKS_FOR_RANKS = re.compile(r"gpus?\b|dist|world|parallel|hasattr|isinstance|\bddp|multi|num_processes", re.IGNORECASE)
+
+
+def _is_for_one_process(script: Script, call: ast.AST, model: str) -> bool:
+    """Whether a call of a model is what one process does where several take its module: the `else` of such a test."""
+    for guard in script.guards(call):
+        branch = script.tree.parents[guard.test]
+        if isinstance(branch, ast.If) and ASKS_FOR_RANKS.search(script.code(guard.test)):
+            side = branch.orelse if guard.holds else branch.body
+            if any(_calls(node, f"{model}.module") for each in side for node in ast.walk(each)):
+                return True
+    return False
 
 
 def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
@@ -219,9 +261,12 @@ def _wrappers(script: Script) -> Iterator[tuple[ast.Call, str, ast.expr | None]]
 
 
 def _is_model(script: Script, name: ast.Name) -> bool:
-    """Whether parameters are asked of what a variable holds."""
+    """Whether what a variable holds is asked what only a model is."""
     above = (script.tree.parents[each] for each in script.tree.read.get(name.id, []))
-    return any(isinstance(each, ast.Attribute) and each.attr == "parameters" for each in above)
+    return any(isinstance(each, ast.Attribute) and each.attr in OF_A_MODEL for each in above)
+
+
+OF_A_MODEL = frozenset("parameters named_parameters modules named_modules train eval".split())
 
 
 ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
