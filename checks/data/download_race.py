@@ -65,15 +65,18 @@ SEVERAL = (
 """What launchers of several processes say."""
 
 
-@log_pattern(r"RuntimeError: (?:Dataset|File) not found or corrupted\.", context=(DOWNLOADED, SEVERAL), plain=True)
+CORRUPTED = r"RuntimeError: (?:Dataset|File) not found or corrupted\."
+
+
+@log_pattern(CORRUPTED, context=(DOWNLOADED, SEVERAL), plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read what torchvision says of files whose checksums are wrong, or that are not there."""
-    sizes = [found["size"] for _, found in log.find(DOWNLOADED)]
-    twice = next((size for size in sizes if sizes.count(size) > 1), "")
-    ranks = log.ranks(r"RuntimeError: (?:Dataset|File) not found or corrupted\.")
-    if not (twice or ranks or log.first(SEVERAL)):
+    if not (log.ranks(CORRUPTED) or log.first(SEVERAL)):
         return
-    seen = tuple(each.proof(found, "one process downloads") for each, found in log.find(DOWNLOADED))[:2]
+    bars = {found[0]: (found["size"], each, found) for each, found in log.find(DOWNLOADED)}
+    sizes = [size for size, *_ in bars.values()]  # a bar that was drawn again says the same seconds
+    twice = next((size for size in sizes if sizes.count(size) > 1), "")
+    seen = tuple(each.proof(found, "one process downloads") for size, each, found in bars.values() if size == twice)[:2]
     yield Finding(
         f"several processes have downloaded the same {twice} to one place, and spoilt each other's files"
         if twice

@@ -87,9 +87,11 @@ def test_the_loop_is_named_where_its_parts_meet(code: str, tmp_path: Path) -> No
             assert "+for name in sorted({'a', 'b'}):" in found.fix.diff
 
 
-def test_a_call_within_join_is_known_through_its_function(tmp_path: Path) -> None:
-    """The collective stands in a method, and the line that calls it within Join."""
-    code = dedent("""
+@pytest.mark.parametrize(("after", "expected"), [("", Loss.JOINS), ("    meter.update(last)\n", Loss.SHAPES)])
+def test_a_call_within_join_is_known_through_its_function(tmp_path: Path, after: str, expected: Loss) -> None:
+    """The collective stands in a method, and all lines that call it within Join."""
+    code = (
+        dedent("""
         class Meter:
             def update(self, loss):
                 dist.all_reduce(loss)
@@ -98,6 +100,8 @@ def test_a_call_within_join_is_known_through_its_function(tmp_path: Path) -> Non
                 for batch in loader:
                     meter.update(model(batch))
     """)
+        + after
+    )
     file = tmp_path / "train.py"
     file.write_text(code)
     ours, theirs = Site(str(file), 4, "Meter.update"), Site(str(file), 6, "train")
@@ -107,4 +111,4 @@ def test_a_call_within_join_is_known_through_its_function(tmp_path: Path) -> Non
     )
     lost = PeerLost(pid=0, time=9.0, first=None, others=(), gone=(0, 1), progress=progress)
 
-    assert loss_of(lost, Training()) is Loss.JOINS
+    assert loss_of(lost, Training()) is expected

@@ -84,12 +84,12 @@ def _join(call: Communication) -> tuple[str, str] | None:
 
 
 def _around_callers(site: Site) -> list[ast.With]:
-    """Return the `with` statements around the calls of the function that a line is in, where its name is of one."""
+    """Return the `with` statements around the calls of the function that a line is in, where all are within some."""
     tree, name = tree_of(site.file), site.function.rpartition(".")[2]
     if sum(each.name == name for each in tree.of(ast.FunctionDef)) != 1:
         return []
-    calls = [each for each in tree.of(ast.Call) if last_name(each.func) == name]
-    return [node for each in calls for node in withs_around(site.file, each.lineno)]
+    calls = [withs_around(site.file, each.lineno) for each in tree.of(ast.Call) if last_name(each.func) == name]
+    return calls[0] if calls and all(calls) else []
 
 
 def _given(join: ast.Call) -> list[str]:

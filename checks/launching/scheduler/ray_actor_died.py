@@ -27,17 +27,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Place, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP456", Severity.ERROR)
+TIMED_OUT = r"Watchdog caught collective operation timeout"
+"""What ends the process of a worker by itself, with no word to Ray."""
 
 
 @log_pattern(
     r"The actor died unexpectedly before finishing this task|Worker exit type: SYSTEM_ERROR"
-    r"|The worker died unexpectedly while executing this task|A worker died or was killed while executing a task"
+    r"|The worker died unexpectedly while executing this task|A worker died or was killed while executing a task",
+    context=(TIMED_OUT,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Ray knows that the worker is gone, and not why."""
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Ray knows that the worker is gone, and not why; NCCL's watchdog says it before."""
+    if log.before(record, TIMED_OUT):
+        return
     pid = re.search(r"\bpid: (\d+)", record.text)
     address = re.search(r"\bip: ([\d.]+)", record.text)
     yield Finding(
