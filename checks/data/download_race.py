@@ -52,6 +52,7 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
+from .._launched import SEVERAL
 from .._source import STARTED_BY_LAUNCHERS, is_own
 
 if TYPE_CHECKING:
@@ -59,12 +60,6 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP650", Severity.WARNING)
 DOWNLOADED = r"\b100%\|\S{1,40}\| (?P<size>[\d.]+[kMG]?)/(?P=size) \[[^\]\n]{1,40}B/s\]"
-SEVERAL = (
-    r"torch\.distributed\.(?:launch|elastic|run)|torchrun|deepspeed\.launcher|ChildFailedError|\bsrun: |sigkill_handler"
-)
-"""What launchers of several processes say."""
-
-
 CORRUPTED = r"RuntimeError: (?:Dataset|File) not found or corrupted\."
 
 

@@ -29,20 +29,21 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
+from ..._launched import REMOVING
+
 AILMENT = Ailment("DDP840", Severity.ERROR)
 MISSING = (
     r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<folder>[^'\n]{0,300}?)/?"
     r"(?P<stem>rng_state|random_states?|scheduler|sampler|(?:[\w.]*_)?(?:rank|model_states|optim_states))_0*(?P<rank>\d+)"
     r"(?P<rest>[^/'\n]{0,80})'"
 )
-REMOVES = re.compile(r"\bin (?:_?rmtree\w*|unlink|rename|replace|move)\b|(?:rmtree|unlink|remove|rename)\(")
 SAVES = re.compile(r"torch\.save\(|save_pretrained\(|_save_checkpoint|\bopen\([^\n]*['\"][wax]b?['\"]")
 
 
 @log_pattern(MISSING, plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read whose file it is."""
-    if SAVES.search(record.text) or REMOVES.search(record.text):
+    if SAVES.search(record.text) or re.search(REMOVING, record.text):
         return  # it is being written, or deleted
     ranks = sorted(log.ranks(MISSING))
     owner = int(match["rank"])

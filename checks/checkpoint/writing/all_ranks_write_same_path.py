@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
+from ..._launched import REMOVING, SEVERAL
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
 from ..._source import is_own
 from ._files_written import is_caught, is_named, written, written_by_helpers
@@ -65,9 +66,6 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP853", Severity.ERROR)
 EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
 GONE = r"(?:FileNotFoundError: \[(?:Errno 2|WinError [23])\]|OSError: \[Errno 39\]) [^:\n]+: '([^'\n]+)'"
-SEVERAL = r"torch\.distributed\.elastic|ChildFailedError|\bsrun: error|slurmstepd: error|sigkill_handler|local_rank"
-"""What the launchers of several processes say where one of them fails."""
-REMOVING = r"\bin (?:rmtree|_rmtree\w+|unlink|rename|replace|move|rmdir)\b|(?:rmtree|unlink|remove|rename)\("
 FIX = Fix(
     "let rank 0 prepare the path, and the others wait",
     diff="-os.makedirs(path)\n+if rank == 0:\n+    os.makedirs(path, exist_ok=True)\n+torch.distributed.barrier()",
