@@ -42,7 +42,6 @@ from ddpdoctor.check import (
     Fix,
     Joined,
     Joining,
-    Place,
     Severity,
     Started,
     StepFingerprinted,
@@ -113,7 +112,7 @@ def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
                 Evidence("a line that is meant for several ranks", "", str(lines[0])),
             ),
             BY_ITS_LAUNCHER if made else JOIN,
-            Place(file=lines[0].file, line=lines[0].line),
+            lines[0],
         )
 
 

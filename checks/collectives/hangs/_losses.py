@@ -102,7 +102,7 @@ def _by_the_source(event: PeerLost, training: Training) -> Loss | None:
 def _by_the_calls(event: PeerLost, training: Training) -> Loss | None:
     """Decide by the numbers of calls and forwards of ranks of which one is gone: gloo ends a process over a size."""
     if pair := mismatch(event, training):
-        return _unlike(pair, event, training)
+        return _unlike(pair, event)
     if skipped := left_out(event):
         return Loss.HANDLED if skipped.in_handlers else Loss.PAST_STEP
     if gone := gone_on(event, training):
@@ -112,9 +112,9 @@ def _by_the_calls(event: PeerLost, training: Training) -> Loss | None:
     return None
 
 
-def _unlike(pair: Pair, event: PeerLost, training: Training) -> Loss:
+def _unlike(pair: Pair, event: PeerLost) -> Loss:
     """Decide why two calls of one number do not match."""
-    if once_more(mismatch(event, training), event.progress):
+    if once_more(pair, event.progress):
         return Loss.PASSES
     if in_branch(event.progress):
         return Loss.BRANCH

@@ -94,7 +94,7 @@ def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
 def deaf(ranks: Iterable[Rank], store: int) -> list[Rank]:
     """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none.
 
-    They are in a communication, or wait for a key of the ranks' store, whose port is given.
+    They are in a communication, or wait for a key: of the ranks' store, whose port is given, or of one of the script's.
     """
     there = [each for each in ranks if each.rank >= 0 and each.alive]
     follow({each.reader.pid: each.activity for each in there})
