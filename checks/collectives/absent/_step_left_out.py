@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place
 
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Stalled
@@ -49,7 +49,7 @@ def one_step_ahead(found: LeftOut, event: PeerLost, fix: Fix) -> Finding:
         "out" + (f" by {first}" if only else ""),
         (
             *(Evidence(str(each), "a step on all ranks, or on none", f"rank {found.rank}") for each in found.ways),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         fix,
         Place(file=first.file, line=first.line, rank=found.rank),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, PeerLost, Place, place, tests_around, ways_past
 
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._callers import caller_of, left_alike, share_a_loop, tests_above
 from ..hangs.source._continues import continue_before
 
@@ -73,7 +73,7 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             ),
             Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
             *(Evidence(f"it is reached where {each}", "the same on all ranks", str(at)) for each, at in tests[:2]),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         RAISED if handler else SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
         place(call.site, rank=found.rank),
@@ -134,7 +134,7 @@ def _skipped_forward(found: GoneOn, event: PeerLost, line: int, under: str, test
             Evidence(f"{found.forwards} forwards, then {call.operation}", "as many on all", f"rank {found.rank}"),
             Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
             Evidence(f"{under}: continue", "the same way on all ranks", f"{file}:{line}"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         replace(AGREED, diff=AGREED.diff.format(test=test)),
         Place(file=file, line=line, rank=found.rank),

@@ -54,7 +54,7 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._left import evidence, let_it_end
 from ..hangs._losses import Loss, on_loss
 from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
 from ..hangs.source._handlers import Handling, handling
@@ -102,7 +102,7 @@ def _in_its_handler(met: Handling, event: Stalled) -> Finding:
 def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the error where gloo has ended a rank for a collective that is another one's."""
     if found := swallowed(event.progress, training):
-        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
+        yield _finding(found, noticed(event))
 
 
 @on_loss(Loss.HANDLED)

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import broken_off, left_out, mismatch
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
@@ -107,7 +107,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield it where the rank has ended, and another one lost it."""
     if found := loop_left_before_the_end(event, training) or broken_off(event, training):
-        proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+        proof = noticed(event)
         yield _finding(found, proof, None, training)
 
 
@@ -130,7 +130,7 @@ def of_a_loop_with_a_collective(event: Stalled) -> Iterator[Finding]:
 def of_a_loop_that_ended_a_rank(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the same where gloo has ended a rank over the size of what the other one calls behind the loop."""
     if found := once_more(mismatch(event, training), event.progress):
-        yield _passes(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+        yield _passes(found, noticed(event), None)
 
 
 def _passes(found: OnceMore, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:

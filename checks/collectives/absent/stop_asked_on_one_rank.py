@@ -63,7 +63,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._stops import StopOfSome, stop_of_some_ranks
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import StopAsked
@@ -118,7 +118,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where the rank has come to its end, and another one lost it."""
     if found := stop_of_some_ranks(event.progress, training):
-        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+        yield _finding(found, noticed(event), None)
 
 
 OF_HANDLER = Fix(

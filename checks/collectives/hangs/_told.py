@@ -7,6 +7,7 @@ from pathlib import Path
 from ddpdoctor.check import (
     Doing,
     Evidence,
+    PeerLost,
     Position,
     Site,
     Stalled,
@@ -17,6 +18,11 @@ from ddpdoctor.check import (
 from ._pairs import BY_HANDLE, begun
 
 RECENT = 4  # communications of a rank that a report shows
+
+
+def noticed(event: PeerLost) -> tuple[Evidence, ...]:
+    """Return what the first rank said that lost another one, if one did."""
+    return tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
 
 
 def where(position: Position) -> str:

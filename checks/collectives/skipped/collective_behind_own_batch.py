@@ -49,7 +49,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
@@ -70,7 +70,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
     if found := behind_a_batch(event.progress):
-        proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+        proof = noticed(event)
         yield _finding(found, training, proof, None)
 
 

@@ -35,7 +35,7 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, PeerLost
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table, where
+from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.source._callbacks import of_thread, of_threads
 
 AILMENT = Ailment("DDP1782", Severity.ERROR)
@@ -80,7 +80,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 "a group of the thread's own",
                 "all ranks",
             ),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         _own(call.operation),
         place(call.site),

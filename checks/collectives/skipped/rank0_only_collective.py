@@ -59,7 +59,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table, where
+from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
@@ -202,7 +202,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 f"rank {found.rank}",
             ),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         WITHOUT_WRAPPER if call.operation == FORWARD else told.fix,
         place(call.site, rank=found.rank),

@@ -48,7 +48,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._synced import Synced, lacked_by_first, synced_by_some
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.source._one_rank import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 
@@ -81,7 +81,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 @on_loss(Loss.METRICS)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where the reduction has ended one of the ranks."""
-    said = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    said = noticed(event)
     if event.first is not None and (found := lacked_by_first(event, training)):
         yield _finding(found, (Evidence(event.first.said, "", f"rank {event.first.rank}"), *said), None)
     elif found := synced_by_some(event.progress, training):

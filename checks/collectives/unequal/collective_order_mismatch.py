@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import mismatch
 from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
@@ -296,7 +296,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     pair = mismatch(event, training)
     assert pair is not None  # noqa: S101 - else it would be another loss
     (_, ours), (_, theirs) = pair
-    lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    lost = noticed(event)
     if ours.operation == theirs.operation == NEW_GROUP:
         yield _groups(pair, lost, None)
         return

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._pairs import overrun
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import mismatch
 from ..hangs.calls._compared import first_mismatch, unlike_splits
 from ..timeouts._flight import OTHER_TENSORS, proofs
@@ -195,7 +195,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     pair = mismatch(event, training)
     assert pair is not None  # noqa: S101 - else it would be another loss
     (rank, ours), (other, theirs) = pair
-    lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    lost = noticed(event)
     if splits := unlike_splits(rank, ours, other, theirs):
         yield splits_differ(pair, splits, lost, None)
         return
@@ -226,7 +226,7 @@ def by_a_message_too_long(event: PeerLost) -> Iterator[Finding]:
         (
             Evidence(found.takes.shapes, "as much as is sent", f"rank {found.rank}, recv at {short(found.takes.site)}"),
             Evidence(found.gives.shapes, "", f"rank {found.other}, send at {short(found.gives.site)}"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         Fix(
             "make room for what is sent; send its shape before it where that varies",

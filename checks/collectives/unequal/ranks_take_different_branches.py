@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import seen, short, table
+from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._branches import Branch, in_branch
 from ._mismatch import Mismatch, on_mismatch, sides
 
@@ -114,7 +114,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     """Name it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
     found = in_branch(event.progress)
     assert found is not None  # noqa: S101 - else it would be another loss
-    yield _finding(found, training, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
+    yield _finding(found, training, noticed(event))
 
 
 def _finding(found: Branch, training: Training, proof: tuple[Evidence, ...], positions: Table | None = None) -> Finding:

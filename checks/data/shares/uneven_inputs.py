@@ -61,7 +61,7 @@ from ddpdoctor.check import (
 
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._losses import Loss, on_loss
-from ...collectives.hangs._told import seen, short, table
+from ...collectives.hangs._told import noticed, seen, short, table
 from ...collectives.hangs.calls._apart import gone_on
 from ...collectives.hangs.calls._compared import uneven, unlike_passes
 from .._passes import reducer, same_pass
@@ -195,7 +195,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         (
             Evidence(f"{found.batches} batches in this epoch", "as many as on the other ranks", f"rank {found.rank}"),
             Evidence(f"{found.others} forwards", f"{found.forwards}", f"rank {found.other}"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *noticed(event),
         ),
         TOGETHER,
         place(found.site or call.site, rank=found.other),
