@@ -124,9 +124,12 @@ def _directory(path: Path, places: Collection[Location] | None, *, change: bool)
         return _sharded(indices[0], str(path), change=change)
     if folder := folder_of(path):
         return Opened(folder, path, stamp(path), None)
-    names = [each.name for each in checkpoints_in(path)]
     if told := unfinished(path):
         raise BadTarget(told)
+    models, others = models_in(path)
+    if len(models) == 1:
+        return _file(str(models[0]), places, change=change)
+    names = [each.name for each in (*models, *others)]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
 

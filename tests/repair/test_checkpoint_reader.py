@@ -273,17 +273,21 @@ def test_it_recognises_other_archives_of_torch(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_it_recognises_a_distributed_checkpoint(tmp_path: Path) -> None:
-    """A directory that torch.distributed.checkpoint wrote is one; another directory is the user's mistake."""
+    """A directory that torch.distributed.checkpoint wrote is one; of another the one checkpoint in it is meant, if it is one."""
     import torch
     from torch.distributed.checkpoint.state_dict_saver import save
 
     save({"weight": torch.zeros(2)}, checkpoint_id=tmp_path / "dcp", no_dist=True)
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "last.pt").touch()
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    torch.save({"weight": torch.zeros(2)}, plain / "last.pt")
+    torch.save({"state": {}, "param_groups": []}, plain / "optimizer.pt")
 
     assert inspect(tmp_path / "dcp").format is Format.DCP
-    with pytest.raises(BadTarget, match=r"is a directory .* name one of its files: last\.pt"):
-        inspect(tmp_path / "plain")
+    assert inspect(plain).path == str(plain / "last.pt")
+    torch.save({"weight": torch.zeros(2)}, plain / "best.pt")
+    with pytest.raises(BadTarget, match=r"is a directory .* name one of its files: best\.pt, last\.pt"):
+        inspect(plain)
 
 
 @pytest.mark.parametrize(
