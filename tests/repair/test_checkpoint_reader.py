@@ -273,7 +273,7 @@ def test_it_recognises_other_archives_of_torch(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_it_recognises_a_distributed_checkpoint(tmp_path: Path) -> None:
-    """A directory that torch.distributed.checkpoint wrote is one; of another the one checkpoint in it is meant, if it is one."""
+    """A directory that torch.distributed.checkpoint wrote is one; another stands for the one checkpoint in it."""
     import torch
     from torch.distributed.checkpoint.state_dict_saver import save
 
