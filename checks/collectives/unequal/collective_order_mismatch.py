@@ -26,7 +26,6 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch.dist
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -54,13 +53,19 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import mismatch
-from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
+from ..hangs.calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
-from ..hangs.source._orders import Turned, in_order_of_a_set, turned
+from ..hangs.source._orders import in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._orders_told import (
+    told_as_groups_in_other_orders,
+    told_as_order_of_a_set,
+    told_as_turned_branches,
+    told_as_two_groups,
+)
 
 if TYPE_CHECKING:
     from ..hangs._pairs import Pair
@@ -161,14 +166,14 @@ def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collectives of two ranks that do not match."""
     if groups := in_two_groups(event):
-        yield _in_two_groups(groups, event)
+        yield told_as_two_groups(groups, event)
     elif pair := first_mismatch(event.ranks):
         (_, ours), (_, theirs) = pair
         if ours.operation == theirs.operation == NEW_GROUP:
-            yield _groups(pair, seen(event), table(event))
+            yield told_as_groups_in_other_orders(pair, seen(event), table(event))
             return
         if loop := in_order_of_a_set(pair):
-            yield _in_order_of_a_set(pair, loop, seen(event), table(event))
+            yield told_as_order_of_a_set(pair, loop, seen(event), table(event))
             return
         yield _one_operation(pair, "", seen(event), table(event))
     elif both := at_odds(event):
@@ -181,29 +186,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             place(one.site, rank=one.rank),
         )
     elif found := turned(event):
-        yield _turned(found, event)
-
-
-def _in_order_of_a_set(pair: Pair, loop: ast.For, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
-    """Return the loop whose order the hashes of texts decide, which differ from process to process."""
-    (rank, ours), (other, theirs) = pair
-    target, through = ast.unparse(loop.target), ast.unparse(loop.iter)
-    return Finding(
-        f"{ours.operation} at {short(ours.site)} is called in the order of a set, `for {target} in {through}` at line "
-        f"{loop.lineno}: rank {rank} is at another {target} than rank {other}",
-        (
-            Evidence(ours.shapes, "the same part on all ranks", f"rank {rank}, number {ours.number} of its group"),
-            Evidence(theirs.shapes, "", f"rank {other}, number {theirs.number} of its group"),
-            Evidence("texts have another hash in each process", "one order on all ranks", "Python, PYTHONHASHSEED"),
-            *proof,
-        ),
-        Fix(
-            "go through it in an order that all ranks have",
-            diff=f"-for {target} in {through}:\n+for {target} in sorted({through}):",
-        ),
-        place(ours.site),
-        table=positions,
-    )
+        yield told_as_turned_branches(found, event)
 
 
 def _one_operation(pair: Pair, ended: str, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
@@ -225,71 +208,6 @@ def _one_operation(pair: Pair, ended: str, proof: tuple[Evidence, ...], position
     )
 
 
-def _turned(found: Turned, event: Stalled) -> Finding:
-    one, other = found.one, found.other
-    return Finding(
-        f"rank {one.rank} calls {one.operation} at {short(one.site)} where rank {other.rank} calls {other.operation} "
-        f"at {short(other.site)}: the two branches of `if {found.test}` make the same calls in another order, so that "
-        "each waits for the other's second one",
-        (
-            Evidence(f"line {found.at.line}", "one order on all ranks", f"rank {one.rank}, {found.at}"),
-            Evidence(f"line {found.theirs.line}", "", f"rank {other.rank}, {found.theirs}"),
-            *seen(event),
-        ),
-        Fix(
-            "let all ranks make these calls in one order: take them out of the branches, or sort each branch alike",
-            command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
-        ),
-        place(found.at, rank=one.rank),
-        table=table(event),
-    )
-
-
-def _in_two_groups(found: TwoGroups, event: Stalled) -> Finding:
-    """Return which ranks wait for each other, each in the group that the other one has not come to."""
-    one, call, other, theirs = found
-    return Finding(
-        f"rank {one.rank} waits in {call.operation} at {short(call.site)}, in one process group, rank {other.rank} in "
-        f"{theirs.operation} at {short(theirs.site)}, in another one: each for the other, which has not come there",
-        (
-            Evidence(f"{call.operation}, number {call.number} of group {call.group}", "", f"rank {one.rank}"),
-            Evidence(
-                f"{theirs.operation}, number {theirs.number} of group {theirs.group}",
-                "the groups in one order on all ranks",
-                f"rank {other.rank}",
-            ),
-            *seen(event),
-        ),
-        Fix(
-            "call the collectives of several groups in one order on all ranks, outside of the branches",
-            diff="+dist.all_reduce(loss, group=first)\n+dist.all_reduce(count, group=second)\n"
-            "-if rank == 0: ...   # first, then second\n-else: ...           # second, then first",
-        ),
-        place(call.site, rank=one.rank),
-        table=table(event),
-    )
-
-
-def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
-    (rank, ours), (other, theirs) = pair
-    return Finding(
-        f"the ranks make their groups in other orders: the new_group number {ours.number} is of {ours.shapes} on rank "
-        f"{rank}, at {short(ours.site)}, and of {theirs.shapes} on rank {other}, at {short(theirs.site)}",
-        (
-            Evidence(f"new_group({ours.shapes})", "one order, on all ranks of the job", f"rank {rank}"),
-            Evidence(f"new_group({theirs.shapes})", "", f"rank {other}"),
-            *proof,
-        ),
-        Fix(
-            "let all ranks make all groups in one order, those that they are not in among them",
-            diff="+for ranks in sorted(layouts):   # the same list on all ranks\n"
-            "+    groups[tuple(ranks)] = dist.new_group(ranks)",
-        ),
-        place(ours.site),
-        table=positions,
-    )
-
-
 @on_loss(Loss.ORDER)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collectives that do not match, where a rank is gone without a word."""
@@ -298,10 +216,10 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     (_, ours), (_, theirs) = pair
     lost = noticed(event)
     if ours.operation == theirs.operation == NEW_GROUP:
-        yield _groups(pair, lost, None)
+        yield told_as_groups_in_other_orders(pair, lost, None)
         return
     if loop := in_order_of_a_set(pair):
-        yield _in_order_of_a_set(pair, loop, lost, None)
+        yield told_as_order_of_a_set(pair, loop, lost, None)
         return
     yield _one_operation(pair, f"; {named(list(event.gone))} ended there without an exception", lost, None)
 

@@ -31,9 +31,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -59,13 +57,13 @@ from ddpdoctor.check import (
 from ..._source import EVALUATION, SAMPLER, shuffling_samplers
 from .._passes import repeated
 from .._words import shown
+from ._stored_epoch import is_at_the_beginning, stores_of
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, LoaderExam, Script, Site, Tree
+    from ddpdoctor.check import Around, LoaderExam, Script, Site
 
     from .._passes import RankPass
 
-RESUMES = re.compile(r"load|resume|restore|checkpoint")
 AILMENT = Ailment("DDP613", Severity.WARNING)
 
 
@@ -190,9 +188,9 @@ def told_by_an_attribute(script: Script, project: Around) -> Iterator[Finding]:
                 func=ast.Attribute(value=receiver, attr="set_epoch"),
                 args=[ast.Attribute(value=ast.Name(id="self"), attr=name) as told],
             ) if _is_a_sampler(receiver) and (epoch := _epoch_of(script, call)):
-                stores = _stores(script, project, call, name)
+                stores = stores_of(script, project, call, name)
                 others = rf"(?<!\bself)\.{name}\s*[-+]?=(?!=)|\bself\.{name}\s*\+="
-                if stores and all(map(_is_at_the_beginning, stores)) and not project.says(others):
+                if stores and all(map(is_at_the_beginning, stores)) and not project.says(others):
                     receives = script.code(call.func)
                     yield Finding(
                         f"{receives} is given self.{name} in each epoch, which nothing advances: all have one order",
@@ -233,45 +231,6 @@ def _epoch_of(script: Script, call: ast.Call) -> str:
             if handed and ast.unparse(handed[0]) == ast.unparse(loop.target) and given:
                 return given[0]
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A statement that gives an attribute a value, its file, and the function and the class it stands in."""
-
-    node: ast.stmt
-    file: str
-    function: str
-    owner: str
-
-
-def _stores(script: Script, project: Around, call: ast.Call, name: str) -> list[Store]:
-    """List where the class of a call, or one that it inherits from, gives the attribute a value; all others as well."""
-    owner = script.tree.class_of(call)
-    if owner is None:
-        return []
-    own = [each for each in _stores_in(script.tree, script.path, name) if each.owner == owner.name]
-    bases = {last_name(each) for each in owner.bases}
-    other = [each for path, tree in project.trees(rf"\bself\.{name}\b") for each in _stores_in(tree, path, name)]
-    return own + other if own or any(each.owner in bases for each in other) else []
-
-
-def _stores_in(tree: Tree, path: str, name: str) -> Iterator[Store]:
-    """Yield the statements of a file that give an attribute of this name of `self` a value."""
-    for node in tree.of(ast.Attribute):
-        if node.attr == name and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
-            above = list(tree.above(node))
-            statement = next((each for each in above if isinstance(each, ast.stmt)), None)
-            function = next((each.name for each in above if isinstance(each, ast.FunctionDef)), "")
-            owner = next((each.name for each in above if isinstance(each, ast.ClassDef)), "")
-            if statement is not None:
-                yield Store(statement, path, function, owner)
-
-
-def _is_at_the_beginning(store: Store) -> bool:
-    """Whether a value is given once: where an object is made, or where it takes up a checkpoint."""
-    once = store.function == "__init__" or RESUMES.search(store.function) is not None
-    return once and isinstance(store.node, (ast.Assign, ast.AnnAssign))
 
 
 def _given(script: Script, node: ast.expr) -> ast.expr:

@@ -35,8 +35,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATOR,
-    DDP,
     Ailment,
     Bypassed,
     Evidence,
@@ -47,7 +45,6 @@ from ddpdoctor.check import (
     StepSampled,
     Training,
     by_parameter,
-    keyword,
     lint,
     place,
     watch,
@@ -57,6 +54,8 @@ from ..._ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
 from ._bypassed import EXCHANGES, called_past, is_of_parts, mend
 from ._thrown_away import OF_GRADIENTS, thrown_away
+from ._to_backward import backward_of, is_call_of, is_without_gradients
+from ._wrappers import wrappers
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -128,8 +127,10 @@ def in_source(script: Script) -> Iterator[Finding]:
         wrap, wrapper = made
         around = script.function(call) or script.module
         name = script.code(model)
-        wrapped = any(_calls(node, name) and not _is_for_one_process(script, node, name) for node in ast.walk(around))
-        backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
+        wrapped = any(
+            is_call_of(node, name) and not _is_for_one_process(script, node, name) for node in ast.walk(around)
+        )
+        backward = None if wrapped or is_without_gradients(script, call) else backward_of(script, call, around)
         if backward is not None:
             yield Finding(
                 f"{script.code(call.func)} goes past {wrapper}: gradients are not averaged",
@@ -149,12 +150,12 @@ def handed_on(script: Script) -> Iterator[Finding]:
         for parameter, value in by_parameter(found[1], call).items():
             if not isinstance(value, ast.Attribute) or value.attr != "module":
                 continue
-            calls = [each for each in ast.walk(found[1]) if _calls(each, parameter)]
+            calls = [each for each in ast.walk(found[1]) if is_call_of(each, parameter)]
             made, name = _wrapping(script, value.value), script.code(value.value)
             around = script.function(call) or script.module
-            if made is None or not calls or any(_calls(node, name) for node in ast.walk(around)):
+            if made is None or not calls or any(is_call_of(node, name) for node in ast.walk(around)):
                 continue
-            backward = None if _is_without_gradients(script, call) else _backward(script, call, around)
+            backward = None if is_without_gradients(script, call) else backward_of(script, call, around)
             if backward is not None:
                 yield Finding(
                     f"{script.code(call.func)} is given {name}.module, and calls it past {made[1]}: gradients are not "
@@ -174,7 +175,7 @@ def _is_for_one_process(script: Script, call: ast.AST, model: str) -> bool:
         branch = script.tree.parents[guard.test]
         if isinstance(branch, ast.If) and ASKS_FOR_RANKS.search(script.code(guard.test)):
             side = branch.orelse if guard.holds else branch.body
-            if any(_calls(node, f"{model}.module") for each in side for node in ast.walk(each)):
+            if any(is_call_of(node, f"{model}.module") for each in side for node in ast.walk(each)):
                 return True
     return False
 
@@ -184,7 +185,7 @@ def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
     wrap = script.wrap(model)
     if wrap is not None:
         return (wrap.call, wrap.kind) if wrap.sure and wrap.kind == "DistributedDataParallel" else None
-    for call, name, bare in _wrappers(script):
+    for call, name, bare in wrappers(script):
         if script.code(model) == name == (script.code(bare) if bare is not None else "") and call.lineno < model.lineno:
             return call, f"the wrapper that {script.code(call.func)} returns"
     return None
@@ -193,18 +194,18 @@ def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
 @lint
 def beside_the_wrapper(script: Script) -> Iterator[Finding]:
     """Look for a training of the model itself whose wrapper has another name, and is never called or handed on."""
-    for wrap, wrapper, bare in _wrappers(script):
+    for wrap, wrapper, bare in wrappers(script):
         if not isinstance(bare, ast.Name) or bare.id == wrapper or not _is_only_asked(script, wrapper):
             continue
         if re.search(EXCHANGES, script.text) or not script.is_bound_once(wrapper):
             continue
         around = script.function(wrap) or script.module
         for call in script.inside(around):
-            if not isinstance(call, ast.Call) or not _calls(call, bare.id) or call.lineno < wrap.lineno:
+            if not isinstance(call, ast.Call) or not is_call_of(call, bare.id) or call.lineno < wrap.lineno:
                 continue
-            if _is_bound_again(script, bare, wrap) or _is_without_gradients(script, call):
+            if _is_bound_again(script, bare, wrap) or is_without_gradients(script, call):
                 continue
-            if (backward := _backward(script, call, around)) is not None:
+            if (backward := backward_of(script, call, around)) is not None:
                 yield Finding(
                     f"{bare.id} is trained itself, beside its wrapper {wrapper}: gradients are not averaged",
                     (script.seen(call, f"{wrapper}(...)"), script.seen(wrap), script.seen(backward)),
@@ -229,46 +230,6 @@ def taken_off(script: Script, project: Around) -> Iterator[Finding]:
         )
 
 
-PREPARES = {
-    **dict.fromkeys(("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric"), "setup"),
-    ACCELERATOR: "prepare",
-}
-"""What returns the wrapped model of a framework in the place of the one that it is given."""
-
-
-def _wrappers(script: Script) -> Iterator[tuple[ast.Call, str, ast.expr | None]]:
-    """Yield the calls that wrap a model, the one variable that holds the wrapper, and what was wrapped."""
-    for wrap in script.calls(DDP):
-        match script.tree.statement(wrap):
-            case ast.Assign(targets=[ast.Name(id=wrapper)], value=value) if value is wrap:
-                yield wrap, wrapper, wrap.args[0] if wrap.args else keyword(wrap, "module")
-    for node in script.nodes(ast.Assign):
-        match node:
-            case ast.Assign(
-                targets=[ast.Tuple(elts=names)],
-                value=ast.Call(func=ast.Attribute(value=owner, attr=method), args=handed) as call,
-            ) if method in PREPARES.values() and len(names) == len(handed):
-                if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
-                    for name, each in zip(names, handed, strict=True):
-                        if isinstance(name, ast.Name) and isinstance(each, ast.Name) and _is_model(script, each):
-                            yield call, name.id, each
-            case ast.Assign(
-                targets=[ast.Name(id=wrapper)],
-                value=ast.Call(func=ast.Attribute(value=owner, attr=method), args=[ast.Name() as bare]) as call,
-            ) if method in PREPARES.values() and _is_model(script, bare):
-                if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
-                    yield call, wrapper, bare
-
-
-def _is_model(script: Script, name: ast.Name) -> bool:
-    """Whether what a variable holds is asked what only a model is."""
-    above = (script.tree.parents[each] for each in script.tree.read.get(name.id, []))
-    return any(isinstance(each, ast.Attribute) and each.attr in OF_A_MODEL for each in above)
-
-
-OF_A_MODEL = frozenset("parameters named_parameters modules named_modules train eval".split())
-
-
 ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
 """What is asked of a wrapper beside a forward."""
 
@@ -281,40 +242,3 @@ def _is_only_asked(script: Script, wrapper: str) -> bool:
 
 def _is_bound_again(script: Script, name: ast.Name, wrap: ast.Call) -> bool:
     return any(each.line > wrap.lineno for each in script.tree.lookup(name.id, name))
-
-
-def _calls(node: ast.AST, code: str) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == code
-
-
-def _is_without_gradients(script: Script, call: ast.Call) -> bool:
-    outer = [node for node in script.tree.above(call) if isinstance(node, (ast.With, ast.AsyncWith))]
-    words = [ast.unparse(item.context_expr) for node in outer for item in node.items]
-    return any("no_grad" in word or "inference" in word or "no_sync" in word for word in words)
-
-
-def _backward(script: Script, call: ast.Call, around: ast.AST) -> ast.Call | None:
-    """Return the call of backward that the result of a call flows into, by assignments of the same function."""
-    held = {target.id for target in _targets(script, call)}
-    for node in script.inside(around):
-        if isinstance(node, ast.Assign) and node.lineno > call.lineno and held & _read(node.value):
-            held |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        match node:
-            case ast.Call(func=ast.Attribute(value=owner, attr="backward")) if node.lineno >= call.lineno:
-                loss = node.args[0] if node.args else owner  # a framework's own is given the loss
-                if held & _read(loss) or any(each is call for each in ast.walk(loss)):
-                    return node
-    return None
-
-
-def _targets(script: Script, call: ast.Call) -> list[ast.Name]:
-    statement = script.tree.statement(call)
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
-
-
-def _read(node: ast.expr) -> set[str]:
-    """Return the names that an expression computes with; not of what it detaches or turns to numbers."""
-    if any(isinstance(each, ast.Attribute) and each.attr in {"detach", "item", "data"} for each in ast.walk(node)):
-        return set()
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
