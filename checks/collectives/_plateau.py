@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence, variables_in
 
 from .._source import SAMPLER, is_own
-from ._sums import REDUCED, by_names, sums
+from ._sums import REDUCED, by_names, is_of_known_code, sums
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -21,10 +21,12 @@ LEVELS = 2  # functions that hand the number on
 def own_steps(script: Script, project: Around) -> Iterator[tuple[ast.Call, ast.For, Evidence]]:
     """Yield the steps, the loop that has summed what they are given, and the sampler of its loader."""
     steps = [each for each in script.nodes(ast.Call) if _is_step(script, each)]
-    if not steps or not is_own(script, project) or project.says(REDUCED):
+    if not steps or not is_own(script) or project.does(REDUCED):
         return
     told: set[ast.AST] = set()
     for loop, held, sampler in _summed(script, project):
+        if not is_of_known_code(script, project, loop):
+            continue
         for step in steps:
             if step in told or script.one_rank_guard(step) is not None:
                 continue

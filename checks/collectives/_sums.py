@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, by_parameter
 
-from .._source import SAMPLER, evaluations, is_evaluation, is_own, prepared_loaders, sharded_loaders
+from .._source import OF_THE_MODEL, SAMPLER, evaluations, is_evaluation, is_own, prepared_loaders, sharded_loaders
 from ._derived import derived, reads, stored
 
 if TYPE_CHECKING:
@@ -31,9 +31,30 @@ TELLS = {"print", "info", "log", "write", "append", "add_scalar", "debug"}
 def unreduced(script: Script, project: Around, *, framework: bool = False) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield the loops that evaluate a rank's share, what each sums, and the sampler, where nobody can reduce it."""
     found = [*by_names(script, framework=framework), *by_flow(script, project)]
-    loops = {loop for loop, _, _ in found} if project.says(REDUCED) else set()
-    reducible = {loop for loop in loops if can_be_reduced(script, loop)}
-    yield from (each for each in found if each[0] not in reducible)
+    loops = {loop for loop, _, _ in found}
+    known = {"accelerate"} if framework else set()
+    left = {loop for loop in loops if not is_of_known_code(script, project, loop, known=known)}
+    if project.does(REDUCED):
+        left |= {loop for loop in loops if can_be_reduced(script, loop)}
+    yield from (each for each in found if each[0] not in left)
+
+
+def is_of_known_code(script: Script, project: Around, loop: ast.For, *, known: AbstractSet[str] = frozenset()) -> bool:
+    """Whether no code that is not there to be read is handed what a loop has summed, or what is made of that.
+
+    Such code could put the ranks' parts together; where a file of the project itself is missing, nobody can tell.
+    """
+    unknown = project.unknown() - OF_THE_MODEL - known
+    if any(each.startswith(".") for each in unknown):
+        return False
+    around = script.function(loop) or script.module
+    roots = {each.partition(".")[0] for each in unknown}
+    called = [each for each in script.inside(around) if isinstance(each, ast.Call)]
+    strange = [each for each in called if (script.resolve(each.func) or "").partition(".")[0] in roots]
+    if not strange:
+        return True
+    names = derived(script, around, stored(script, loop))
+    return not any(reads(part, names) for each in strange for part in (*each.args, *each.keywords))
 
 
 def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str, Evidence]]:

@@ -86,7 +86,7 @@ CHANCE = 0.2  # of the rows: what is drawn for several evaluations, an episode s
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
     known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
-    if not is_own(script, project, known=known):
+    if not is_own(script, known=known):
         return
     told = set()
     for loop, held, sampler in unreduced(script, project, framework=bool(known)):

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, lint
 
 from .._source import SAMPLER, is_own
-from ._sums import REDUCED, can_be_reduced
+from ._sums import REDUCED, can_be_reduced, is_of_known_code
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -52,9 +52,9 @@ SCALED = re.compile(r"world|replicas|gpus|ranks|procs", re.IGNORECASE)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a division of such a sum by the length of the sampler's data set, below the loop."""
-    if not is_own(script, project):
+    if not is_own(script):
         return
-    somewhere = project.says(REDUCED)
+    somewhere = project.does(REDUCED)
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
             if script.names_in(tree, call.func) != SAMPLER:
@@ -62,6 +62,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             data = given(call, 0, "dataset") if tree is script.tree else None
             for there, loop in script.passes(tree, call):
                 if there is not script.tree or not script.learns(loop) or (somewhere and can_be_reduced(script, loop)):
+                    continue
+                if not is_of_known_code(script, project, loop):
                     continue
                 sampler = Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
                 for division, held in _divisions(script, loop, data):

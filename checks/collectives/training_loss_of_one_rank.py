@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, last_name, lint
 
 from .._source import SAMPLER, is_own
-from ._sums import REDUCED, TELLS, WITH_RANK, can_be_reduced
+from ._sums import REDUCED, TELLS, WITH_RANK, can_be_reduced, is_of_known_code
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -49,16 +49,16 @@ KEPT = {"append", "update", "add"}
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loss of training that one rank tells, in a project that reduces nothing."""
-    if not script.runs_in_ranks or not is_own(script, project):
+    if not script.runs_in_ranks or not is_own(script):
         return
-    somewhere = project.says(REDUCED)
+    somewhere = project.does(REDUCED)
     told = set()
     for sampler in script.calls(SAMPLER):
         for there, loop in script.passes(script.tree, sampler):
             if there is not script.tree or loop in told:
                 continue
             told.add(loop)
-            if somewhere and can_be_reduced(script, loop):
+            if not is_of_known_code(script, project, loop) or (somewhere and can_be_reduced(script, loop)):
                 continue
             for loss, since in _losses(script, loop):
                 if (use := _told(script, loss, since)) is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ddpdoctor.lint.cache import digest
 from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.idle import idle_lines
 from ddpdoctor.source.starting import needed, starts_ranks
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ class Around:
     def says(self, word: str) -> bool:
         """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
         return self.project.says(self.path, word)
+
+    def does(self, word: str) -> bool:
+        """Whether a regular expression occurs where ``says`` looks, outside of functions that nobody there names."""
+        if not self.says(word):
+            return False
+        idle = idle_lines(self.project, self.path)
+        return any(_occurs(word, self.project.text(each), idle.get(each, [])) for each in self.project.reach(self.path))
 
     def is_imported(self) -> bool:
         """Whether another file of those that are looked at imports the file."""
@@ -86,3 +94,9 @@ class Around:
             if self.asked.get((question, about)) != answer:
                 return False
         return True
+
+
+def _occurs(word: str, text: str, idle: list[tuple[int, int]]) -> bool:
+    """Whether a regular expression occurs in a text, beside these lines of it."""
+    lines = (text.count("\n", 0, each.start()) + 1 for each in re.finditer(word, text))
+    return any(not any(first <= line <= last for first, last in idle) for line in lines)

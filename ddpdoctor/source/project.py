@@ -44,6 +44,7 @@ class Project:
     stored: dict[tuple[str, str], list[tuple[Tree, ast.expr]]] = field(default_factory=dict)
     called: dict[tuple[str, ast.FunctionDef, bool], list[tuple[Tree, ast.Call]]] = field(default_factory=dict)
     takers: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    idle: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)

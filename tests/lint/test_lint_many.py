@@ -84,7 +84,9 @@ def test_what_has_not_changed_is_not_looked_at_again(project: Path, monkeypatch:
     assert "train.py" not in names
 
     changed = next(project.glob("set-epoch-not-called/a/b/c/train.py"))
-    changed.write_text(changed.read_text().replace("import torch\n", "import torch\nimport helper\n", 1))
+    changed.write_text(
+        changed.read_text().replace("import torch\n", "import torch\nimport helper\n\nTELL = helper.f\n", 1)
+    )
     (changed.parent / "helper.py").write_text("def f(sampler, epoch):\n    pass\n")
     assert len(linted().found) == len(first.found)
     (changed.parent / "helper.py").write_text("def f(sampler, epoch):\n    sampler.set_epoch(epoch)\n")

@@ -72,7 +72,7 @@ OTHERS = re.compile(r"optim|sched|scaler|warmup", re.IGNORECASE)
 
 def can_be_loaded_back(script: Script, project: Around, wrap: Wrap) -> bool:
     """Whether code in reach can load what the wrapper saves as it is, or takes the prefix off."""
-    if project.says(TAKES_OFF):
+    if project.does(TAKES_OFF):
         return True
     for tree in (script.tree, *(each for _, each in project.trees("load_state_dict"))):
         for named in tree.members.get("load_state_dict", ()):

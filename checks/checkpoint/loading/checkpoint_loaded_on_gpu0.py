@@ -132,7 +132,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 def _is_saved_on_cpu(script: Script, project: Around) -> bool:
     """Whether all weights that the project saves are moved to the CPU before: they are loaded to where they were."""
-    if project.says(OFFLOADS):
+    if project.does(OFFLOADS):
         return True
     trees = [script.tree, *(tree for _, tree in project.trees(r"torch\.save"))]
     saved = [(tree, each) for tree in trees for each in tree.of(ast.Call) if ast.unparse(each.func) == "torch.save"]

@@ -50,7 +50,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 wrap = script.wrap(bare) if guard is not None else None
                 if guard is None or wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
                     continue
-                if not _others_load(script, call) and not project.says(SHARED):
+                if not _others_load(script, call) and not project.does(SHARED):
                     yield Finding(
                         f"one rank alone loads {script.code(bare)}, which was wrapped in line {wrap.line}: the others "
                         "keep their weights",
@@ -179,7 +179,7 @@ def _models(value: ast.expr) -> set[str]:
 
 def _is_handed_out(script: Script, project: Around) -> bool:
     """Whether something gives all ranks what one has; numbers alone, of which a tensor is made, are not the weights."""
-    if project.says(HANDED_OUT) or any(True for _ in project.trees("broadcast")):
+    if project.does(HANDED_OUT) or any(True for _ in project.trees("broadcast")):
         return True
     calls = script.calls("torch.distributed.broadcast")
     names = [each for each in script.nodes(ast.Attribute) if "broadcast" in each.attr]

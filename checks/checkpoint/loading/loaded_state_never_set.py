@@ -44,7 +44,7 @@ SETS = r"set_model_state_dict\(|set_state_dict\(|load_state_dict\(|\bStateful\b"
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a load into what get_model_state_dict has copied."""
-    if project.says(SETS):
+    if project.does(SETS):
         return
     for load in script.calls(*LOADS):
         given = load.args[0] if load.args else keyword(load, "state_dict")

@@ -18,7 +18,7 @@ LOOPS = (ast.For, ast.While)
 
 def left_by_own_sums(script: Script, project: Around) -> Iterator[tuple[ast.stmt, ast.expr, ast.For, Evidence]]:
     """Yield the ways out of a loop over epochs, the test before each, the loop that has summed, and its sampler."""
-    if not is_own(script, project):
+    if not is_own(script):
         return
     told = set[ast.stmt]()
     for loop, held, sampler in unreduced(script, project):

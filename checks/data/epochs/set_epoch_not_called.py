@@ -177,7 +177,7 @@ def on_another_sampler(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
-    if script.frameworks - OF_GRADIENTS or not script.calls(SAMPLER) or project.says(TELLS):
+    if script.frameworks - OF_GRADIENTS or not script.calls(SAMPLER) or project.does(TELLS):
         return
     unknown = bool(project.unknown() or script.frameworks)
     found = [] if unknown else [*by_names(script)]
@@ -194,7 +194,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def while_others_are_told(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a sampler of a training that is never told the epoch, where others of the file are."""
-    if script.frameworks - OF_GRADIENTS or not project.says(TELLS):
+    if script.frameworks - OF_GRADIENTS or not project.does(TELLS):
         return
     for call in script.calls(SAMPLER):
         learned = script.learned(call) if is_shuffled(script, call) and not is_reseeded(script, call) else None
@@ -205,5 +205,5 @@ def while_others_are_told(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loader that Ray Train has given a sampler, which is never told the epoch."""
-    if not project.says(TELLS):
+    if not project.does(TELLS):
         yield from by_ray(script)

@@ -81,7 +81,7 @@ BY_ACCELERATE = "+{0}.extend(accelerator.gather_for_metrics(predicted).tolist())
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Follow what loops over shares keep, and what Lightning predicts, to the line that writes it."""
-    if re.search(EXCHANGES, script.text) or project.says(EXCHANGES):
+    if re.search(EXCHANGES, script.text) or project.does(EXCHANGES):
         return
     for start, held, shared in (*_loops(script), *_predictions(script)):
         found = written_alone(script.tree, start, {held}, lambda each: _guard(script, each))

@@ -175,7 +175,7 @@ SPAWNS = ("torch.multiprocessing.spawn",)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a random split that each rank makes, where nothing in reach is seeded."""
-    if script.frameworks - {"horovod", *OF_THE_MODEL} or project.says(SEEDED) or not _is_shared_out(script, project):
+    if script.frameworks - {"horovod", *OF_THE_MODEL} or project.does(SEEDED) or not _is_shared_out(script, project):
         return
     for call in script.calls(*SPLITTERS):
         word, value = SPLITTERS[script.resolve(call.func) or ""]
@@ -214,7 +214,7 @@ def of_hugging_face(script: Script, project: Around) -> Iterator[Finding]:
     by_trainer = script.frameworks == {"transformers"} and "Trainer(" in script.text
     if not by_trainer and (script.frameworks or not script.calls(SAMPLER)):
         return
-    if project.says(OF_NUMPY) or not project.says(r"\bload_dataset\b|\bload_from_disk\b"):
+    if project.does(OF_NUMPY) or not project.says(r"\bload_dataset\b|\bload_from_disk\b"):
         return
     for call in script.nodes(ast.Call):
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in OF_ROWS or is_open(call):

@@ -63,7 +63,7 @@ def of_a_sampler(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def of_a_loader(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the loader of the loop that trains, which nothing splits."""
-    if not _trains_with_horovod(script) or project.says(SPLITS) or project.unknown() - {"horovod", "horovod.torch"}:
+    if not _trains_with_horovod(script) or project.does(SPLITS) or project.unknown() - {"horovod", "horovod.torch"}:
         return
     for loader in script.calls(LOADER):
         if not is_sharded(loader) and _is_trained_from(script, loader):

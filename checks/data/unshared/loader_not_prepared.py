@@ -83,7 +83,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the loader of the loop that trains, where Ray Train prepares the model and not it."""
     functions = [*training_functions(script)]
-    if not functions or not project.says("prepare_model") or project.says(SPLITS) or project.unknown() - {"ray"}:
+    if not functions or not project.says("prepare_model") or project.does(SPLITS) or project.unknown() - {"ray"}:
         return
     for loader in script.calls(LOADER):
         name = target(script, loader)
@@ -104,7 +104,7 @@ def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
 def of_deepspeed(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loader of the loop that trains DeepSpeed's engine, which shares out only what it is given itself."""
     engines = script.calls("deepspeed.initialize")
-    if not engines or script.frameworks != {"deepspeed"} or project.says(SPLITS_BY_HAND):
+    if not engines or script.frameworks != {"deepspeed"} or project.does(SPLITS_BY_HAND):
         return
     if any(keyword(each, "training_data") is not None or is_open(each) for each in engines):
         return

@@ -243,7 +243,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 @lint
 def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a training in DDP whose loader has no sampler, and gives each rank the same batches."""
-    if script.frameworks or not script.calls(DDP) or project.unknown() or project.says(SHARED_OUT.pattern):
+    if script.frameworks or not script.calls(DDP) or project.unknown() or project.does(SHARED_OUT.pattern):
         return
     for call in script.calls(LOADER):
         data, shuffle = given(call, 0, "dataset"), given(call, 2, "shuffle")

@@ -47,7 +47,7 @@ SPLITS = (
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over a whole data set in the function that the workers run."""
-    for function in () if project.says(SPLITS) else training_functions(script):
+    for function in () if project.does(SPLITS) else training_functions(script):
         made = [call for path, calls in script.all_calls().items() if path.startswith("ray.data.") for call in calls]
         sets = {name: call for call in made if (name := target(script, call))}
         for node in script.inside(*function.body):

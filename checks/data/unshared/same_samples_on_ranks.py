@@ -205,7 +205,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         off = next((given for name in SAMPLER if (given := keyword(call, name)) is not None), None)
         if not isinstance(off, ast.Constant) or off.value is not False or not has_ranks(call):
             continue
-        if project.says(SHARED) or not project.says(r"\bDataLoader\(") or project.unknown() - LIGHTNING:
+        if project.does(SHARED) or not project.says(r"\bDataLoader\(") or project.unknown() - LIGHTNING:
             continue
         yield Finding(
             "each rank goes through the whole data set: Lightning is told to put no sampler in, and nothing else does",

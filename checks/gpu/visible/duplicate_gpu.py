@@ -114,7 +114,7 @@ CHOOSES = rf"{GIVES_ONE}|default_device|set_default_tensor"
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a model that every rank puts on the default GPU, and wraps for the GPU of its own."""
-    if script.frameworks or not script.calls(DDP) or project.says(SETS_DEVICE) or project.unknown():
+    if script.frameworks or not script.calls(DDP) or project.does(SETS_DEVICE) or project.unknown():
         return
     for wrap in script.calls(DDP):
         devices = keyword(wrap, "device_ids")
@@ -137,7 +137,7 @@ SET = '+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n dist.init_process
 @lint
 def of_the_first_gpu(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a group over NCCL whose ranks keep GPU 0 as the current one, and something that uses that one."""
-    if script.frameworks or not script.calls(DDP) or project.says(CHOOSES) or project.unknown():
+    if script.frameworks or not script.calls(DDP) or project.does(CHOOSES) or project.unknown():
         return
     for made in script.calls(INIT):
         backend = script.constant(given(made, 0, "backend") or made)

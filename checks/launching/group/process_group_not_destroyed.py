@@ -47,7 +47,7 @@ AILMENT = Ailment("DDP469", Severity.NOTE)
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a program that makes a process group, in a project that destroys none."""
     inits = script.calls(INIT)
-    if not inits or script.frameworks or "__main__" not in script.text or project.says("destroy_process_group"):
+    if not inits or script.frameworks or "__main__" not in script.text or project.does("destroy_process_group"):
         return
     if not project.unknown():
         yield Finding(

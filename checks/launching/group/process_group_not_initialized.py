@@ -171,7 +171,7 @@ def made_nowhere(script: Script, project: Around) -> Iterator[Finding]:
     if script.is_test or script.path.endswith(".ipynb") or script.frameworks:
         return
     for call in script.calls(DDP):
-        if not _runs_always(script, call) or project.says(MAKES_GROUP) or project.unknown():
+        if not _runs_always(script, call) or project.does(MAKES_GROUP) or project.unknown():
             continue
         yield Finding(
             f"{script.code(call.func)} is called without a process group: init_process_group stands nowhere",

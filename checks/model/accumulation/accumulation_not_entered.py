@@ -96,7 +96,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             and script.made_by(node.func.value, ACCELERATOR)
             and _steps_with_it(script, node)
         ]
-        if backwards and not project.says(BY_OTHERS):
+        if backwards and not project.does(BY_OTHERS):
             yield Finding(
                 f"accelerate's accumulate() is never entered: each batch makes a step, its loss over {steps.value}",
                 (script.seen(call), script.seen(backwards[0], "within accelerator.accumulate(model)")),

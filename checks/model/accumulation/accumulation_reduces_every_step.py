@@ -68,7 +68,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 loop = next((each for each in script.tree.above(node) if isinstance(each, (ast.For, ast.While))), None)
                 test = next((each.test for each in script.guards(node) if _counts(each.test)), None)
                 backward = _backward(script, loop) if loop is not None and test is not None else None
-                if backward is None or test is None or project.says("no_sync|require_backward_grad_sync"):
+                if backward is None or test is None or project.does("no_sync|require_backward_grad_sync"):
                     continue
                 yield Finding(
                     "gradients are accumulated, and all ranks average them in every step",

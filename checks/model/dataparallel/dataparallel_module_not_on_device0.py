@@ -110,7 +110,7 @@ OTHERWISE = r"CUDA_VISIBLE|DistributedDataParallel|\bDDP\b"
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for DataParallel in each of several ranks, each of which has chosen a GPU."""
     chosen = [each for each in script.calls("torch.cuda.set_device") if each.args and script.can_differ(each.args[0])]
-    if not chosen or not script.runs_in_ranks or project.says(OTHERWISE):
+    if not chosen or not script.runs_in_ranks or project.does(OTHERWISE):
         return
     for call in script.calls(DATA_PARALLEL):
         if given(call, 1, "device_ids") is not None or is_open(call) or script.guards(call):

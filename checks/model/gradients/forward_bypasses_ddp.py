@@ -218,7 +218,7 @@ def beside_the_wrapper(script: Script) -> Iterator[Finding]:
 @lint
 def taken_off(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a wrapper that is taken off before anything called it, in a training."""
-    if not project.says(r"\.backward\(") or project.says(OF_GRADIENTS):
+    if not project.says(r"\.backward\(") or project.does(OF_GRADIENTS):
         return
     for wrap, off in thrown_away(script):
         model = script.code(off.value) if off.value is not wrap else "DistributedDataParallel(...)"

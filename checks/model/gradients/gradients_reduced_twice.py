@@ -97,7 +97,7 @@ def while_training(event: ManualReduction, training: Training) -> Iterator[Findi
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over the parameters of a wrapped model that reduces their gradients."""
-    if script.frameworks or project.says(BY_HAND):
+    if script.frameworks or project.does(BY_HAND):
         return
     for loop in script.nodes(ast.For):
         wrap = _wrap_of(script, loop.iter)

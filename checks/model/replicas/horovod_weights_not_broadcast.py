@@ -48,7 +48,7 @@ EQUAL = (
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a DistributedOptimizer that trains what nothing has made equal."""
     for call in script.calls(OPTIMIZER):
-        if not steps_of(script, call) or project.says(EQUAL) or project.unknown() - {"horovod.torch", "horovod"}:
+        if not steps_of(script, call) or project.does(EQUAL) or project.unknown() - {"horovod.torch", "horovod"}:
             continue
         model = _model(call)
         lines = (

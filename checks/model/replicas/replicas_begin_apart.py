@@ -156,7 +156,7 @@ MADE = r"\bnn\.[A-Z]|\bmodels\.\w+\("
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for gradients that are averaged by hand, of a model that nothing has made equal."""
-    if not script.joins or script.frameworks or project.says(EQUAL) or project.unknown() or not project.says(MADE):
+    if not script.joins or script.frameworks or project.does(EQUAL) or project.unknown() or not project.says(MADE):
         return
     call = averaged_by_hand(script)
     if call is not None and not hands_over_a_model(script):

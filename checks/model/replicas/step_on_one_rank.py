@@ -38,7 +38,7 @@ AILMENT = Ailment("DDP556", Severity.ERROR)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a step of what torch.optim made, behind a test that one rank alone passes."""
-    if script.frameworks or not script.calls(DDP) or project.says("broadcast"):
+    if script.frameworks or not script.calls(DDP) or project.does("broadcast"):
         return
     for call in script.nodes(ast.Call):
         match call:

@@ -114,7 +114,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for parts that one rank alone gives values, where each rank has its own."""
     shards = next(iter(script.calls(FULLY_SHARD)), None)
     empty = [each for each in script.nodes(ast.Call) if _called(each) == "to_empty"]
-    if shards is None or not empty or project.says(COPIES):
+    if shards is None or not empty or project.does(COPIES):
         return
     for call in script.nodes(ast.Call):
         guard = script.one_rank_guard(call) if _called(call) in INITIALISES else None

@@ -95,7 +95,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look into the dictionary, or the JSON file, that deepspeed.initialize is given."""
     for call in script.calls("deepspeed.initialize"):
         given = keyword(call, "config") or keyword(call, "config_params")
-        if given is None or project.says(FILLED):
+        if given is None or project.does(FILLED):
             continue
         for name, node, seen in _written(script, project, given):
             yield Finding(

@@ -47,7 +47,7 @@ EXCHANGES = (
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a training with shared data and an optimizer, in a project that exchanges nothing."""
-    if script.frameworks or project.says(EXCHANGES) or project.unknown():
+    if script.frameworks or project.does(EXCHANGES) or project.unknown():
         return
     samplers = [script.seen(each) for each in script.calls(SAMPLER)] or [*_samplers_of_others(script, project)]
     if not samplers:

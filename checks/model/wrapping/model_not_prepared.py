@@ -50,7 +50,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         calls = [node for node in script.inside(*function.body) if isinstance(node, ast.Call)]
         named = {node.func.attr for node in calls if isinstance(node.func, ast.Attribute)}
         built = next((each for each in calls if (script.resolve(each.func) or "").startswith("torch.optim.")), None)
-        if not {"backward", "step"} <= named or built is None or project.says(EXCHANGES):
+        if not {"backward", "step"} <= named or built is None or project.does(EXCHANGES):
             continue
         model = _model(built)
         right = f"{model} = ray.train.torch.prepare_model({model})"

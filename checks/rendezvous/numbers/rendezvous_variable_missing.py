@@ -178,7 +178,7 @@ OF_LAUNCHER = r"[\"']--local[-_]rank[\"']|LOCAL_RANK"
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for ranks that mp.spawn starts, which are to find the master in the environment, where nobody writes it."""
     starts = script.calls("torch.multiprocessing.spawn")
-    if not starts or project.says(SET) or project.in_launches(r"MASTER_ADDR") or project.says(OF_LAUNCHER):
+    if not starts or project.does(SET) or project.in_launches(r"MASTER_ADDR") or project.does(OF_LAUNCHER):
         return
     for call in script.calls(INIT):
         method, store = given(call, 1, "init_method"), keyword(call, "store")

@@ -35,14 +35,22 @@ def _is_replaced(tree: Tree, function: ast.FunctionDef) -> bool:
     return False
 
 
-def truth(tree: Tree, test: ast.expr) -> bool | None:
-    """Return what a test is in all calls of its function; None where they differ, or pass what is no literal."""
+def is_closed_to(tree: Tree, node: ast.AST, there: Tree, call: ast.Call) -> bool:
+    """Whether one call of a function does not come to a node of it, by the literals that it passes."""
+    return any(truth(tree, guard.test, (there, call)) is (not guard.holds) for guard in guards(tree, node))
+
+
+def truth(tree: Tree, test: ast.expr, site: tuple[Tree, ast.Call] | None = None) -> bool | None:
+    """Return what a test is in all calls of its function; None where they differ, or pass what is no literal.
+
+    ``site``: in this call alone, with the file that it stands in.
+    """
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            found = truth(tree, operand)
+            found = truth(tree, operand, site)
             return None if found is None else not found
         case ast.BoolOp(op=operator, values=parts):
-            sides = [truth(tree, each) for each in parts]
+            sides = [truth(tree, each, site) for each in parts]
             decisive = isinstance(operator, ast.Or)
             if decisive in sides:
                 return decisive
@@ -50,17 +58,20 @@ def truth(tree: Tree, test: ast.expr) -> bool | None:
         case ast.Constant(value=value):
             return bool(value)
         case ast.Name(id=name):
-            return _passed(tree, test, name)
+            return _passed(tree, test, name, site)
     return None
 
 
-def _passed(tree: Tree, node: ast.Name, name: str) -> bool | None:
+def _passed(tree: Tree, node: ast.Name, name: str, site: tuple[Tree, ast.Call] | None) -> bool | None:
     bindings = tree.lookup(name, node)
     function = tree.function(bindings[0].node) if len(bindings) == 1 else None
     if not isinstance(function, ast.FunctionDef) or not isinstance(bindings[0].node, ast.arg):
         return None
-    calls = [(tree, each) for each in some_sites(tree, function)]
-    calls += tree.callers(function) if tree.callers is not None else []
+    if site is not None:
+        calls = [site]
+    else:
+        calls = [(tree, each) for each in some_sites(tree, function)]
+        calls += tree.callers(function) if tree.callers is not None else []
     given = [argument(each, function, name, spawned=is_spawn(there, each)) for there, each in calls]
     answers = {bool(each.value) if isinstance(each, ast.Constant) else None for each in given}
     return next(iter(answers)) if len(answers) == 1 else None

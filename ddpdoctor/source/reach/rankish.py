@@ -13,7 +13,7 @@ from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP, FSDP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ddpdoctor.source.text.tree import Tree
 
@@ -51,6 +51,8 @@ OF_A_PROCESS = re.compile(r"rank|gpu|node|device|^nr$")
 """Words that an option has which can be another for each process, whatever the file stores in it."""
 SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
+KINDS = frozenset(("cpu", "gpu", "cuda"))
+"""Kinds of device, which a file writes as texts."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
 """Methods that return what they are asked of, in another form or elsewhere."""
 WRAPPED = frozenset((DDP, DATA_PARALLEL, FSDP, "torch.nn.SyncBatchNorm.convert_sync_batchnorm"))
@@ -70,7 +72,7 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
         if is_shared(tree, node, depth):
             continue
         text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not _is_plain(tree, node):
             text = node.value
         is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
@@ -154,10 +156,24 @@ def is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
     return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
 
 
+def _is_plain(tree: Tree, text: ast.Constant) -> bool:
+    """Whether a text is one that each process has: the name of a program, or a kind of device that is no key."""
+    asks = isinstance(tree.parents.get(text), (ast.Subscript, ast.Call, ast.keyword, ast.Compare))
+    return text.value == "__main__" or (text.value in KINDS and not asks)
+
+
 def parts(root: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in an expression, but for what it asks the class of: the class is the same on all ranks."""
+    """Yield what stands in an expression, but for what is the same on all ranks.
+
+    That is the class that it asks for, and what a count is divided by: ``step % options["logger"]["every"]``.
+    """
     yield root
-    for child in ast.iter_child_nodes(root) if not _is_class(root) else ():
+    match root:
+        case ast.BinOp(op=ast.Mod(), left=counted) if not isinstance(counted, (ast.Constant, ast.JoinedStr)):
+            inner: Iterable[ast.AST] = (counted,)
+        case _:
+            inner = () if _is_class(root) else ast.iter_child_nodes(root)
+    for child in inner:
         yield from parts(child)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddpdoctor.source.libraries import NOT_OURS
+from ddpdoctor.source.reach.literal import is_closed_to
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
@@ -39,11 +41,15 @@ class Flow:
     handed_out: list[Place] = field(default_factory=list)
     escapes: bool = False
     kept: bool = False
+    entries: dict[ast.AST, list[ast.AST | None]] = field(default_factory=lambda: defaultdict(list))
+    """The calls by which it has come into each function; None for a parameter."""
 
 
 def flow(tree: Tree, call: ast.Call) -> Flow:
     """Follow what a call makes, and the loaders that are given it."""
     found, seen = Flow(), set[tuple[ast.AST, Key]]()
+    if (function := tree.function(call)) is not None:
+        found.entries[function].append(call)
     waiting = [Place(tree, call)]
     while waiting and len(seen) < MOST:
         place = waiting.pop()
@@ -210,8 +216,16 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[tuple[Tree, ast.AS
     if name is None:
         found.escapes = True
         return []
+    found.entries[named].append(None)
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
     return [(there, each) for each in there.read.get(name, ()) if is_parameter(there, each, arguments)]
+
+
+def _is_closed(tree: Tree, entries: list[ast.AST | None], there: Tree, site: ast.AST) -> bool:
+    """Whether a call passes literals by which it does not come to where a function gets hold of what is followed."""
+    if not isinstance(site, ast.Call):
+        return False
+    return bool(entries) and all(each is not None and is_closed_to(tree, each, there, site) for each in entries)
 
 
 def _begun_as_loader(tree: Tree, call: ast.Call) -> list[tuple[Tree, ast.AST]] | None:
@@ -236,6 +250,10 @@ def _returned(tree: Tree, statement: ast.AST, place: int | None, found: Flow) ->
     found.escapes |= call_sites(tree, function) is None
     if tree.callers is not None and tree.class_of(function) is None:
         sites += tree.callers(function)
+    sites = [each for each in sites if not _is_closed(tree, found.entries[function], *each)]
+    for there, site in sites:
+        if (outer := there.function(site)) is not None:
+            found.entries[outer].append(site)
     if place is None:
         return sites
     uses: list[tuple[Tree, ast.AST]] = []

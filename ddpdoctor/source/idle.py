@@ -1,0 +1,113 @@
+"""What nobody calls: functions and classes that are defined within reach of a file, and named nowhere else there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.text.tree import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ddpdoctor.source.project import Project
+
+BY_NAME = re.compile(
+    r"\b(?:globals|locals|vars)\(\)|\bimportlib\b|\bimport_module\b|\binstantiate\b|(?<![\w.])eval\(|\b__import__\b|\bfire\b"
+    r"|\bsys\.modules\b"
+)
+"""What can call a function whose name stands nowhere in the source."""
+TAKEN = re.compile(r"\bgetattr\(\s*(\w+)[\w.]*\s*,\s*(?![\"'])")
+"""What takes something out of an object, or of a module, by a name that is not written out."""
+IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[.\w]+[ \t]+)?import\b(?:[^\n(]*\([^)]*\)|[^\n]*)", re.MULTILINE)
+ENTRIES = re.compile(r"^__|main|train|run|fit|work|launch|entry|cli|eval|test|valid", re.IGNORECASE)
+"""Names of what a command that is installed can begin with, and of what it does then; and what Python calls itself."""
+WORD = re.compile(r"\w+")
+MOST = 60  # files
+
+
+class Part(NamedTuple):
+    """A function or a class: its name, its file, and the words and the lines that it consists of."""
+
+    name: str
+    path: str
+    first: int
+    last: int
+    words: Counter[str]
+
+
+def idle_lines(project: Project, path: str) -> dict[str, list[tuple[int, int]]]:
+    """Return the lines, of each file in reach of one, of functions and classes that nobody there names.
+
+    What only such functions name is among them. Empty where code can be called whose name is not written out, and
+    where there is too much to look through.
+    """
+    if path not in project.idle:
+        project.idle[path] = dict(_found(project, path))
+    return project.idle[path]
+
+
+def _found(project: Project, path: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    files = [each for each in project.reach(path) if each.endswith(".py")]
+    if len(files) > MOST or any(_calls_by_name(project.text(each)) for each in files):
+        return
+    named = Counter[str]()
+    for file in files:
+        named.update(WORD.findall(IMPORTS.sub("", project.text(file))))
+    used = {there for each in files for there in project.imports(each)[0]}
+    waiting = [part for each in files for part in _parts(project, each, is_imported=each in used)]
+    idle: list[Part] = []
+    while found := [each for each in waiting if named[each.name] == each.words[each.name]]:
+        idle += found
+        waiting = [each for each in waiting if each not in found and not any(_holds(one, each) for one in found)]
+        for each in _outermost(found):
+            named.subtract(each.words)
+    for file in {each.path for each in idle}:
+        yield file, [(each.first, each.last) for each in idle if each.path == file]
+
+
+def _calls_by_name(text: str) -> bool:
+    """Whether a file can call functions whose names it does not write out: those of modules that it imports."""
+    imported = set(WORD.findall(" ".join(IMPORTS.findall(text))))
+    return BY_NAME.search(text) is not None or any(each in imported for each in TAKEN.findall(text))
+
+
+def _holds(outer: Part, inner: Part) -> bool:
+    return outer.path == inner.path and outer.first < inner.first and inner.last <= outer.last
+
+
+def _outermost(parts: list[Part]) -> Iterable[Part]:
+    return (each for each in parts if not any(_holds(one, each) for one in parts))
+
+
+def _parts(project: Project, path: str, *, is_imported: bool) -> Iterator[Part]:
+    """Yield what a file defines, and the methods of classes that inherit nothing: nobody else calls those.
+
+    Of a file that runs nothing, and that no other imports, somebody calls the parts who is not seen.
+    """
+    tree = tree_of(project, path)
+    if tree is None or not (is_imported or any(map(_runs, tree.module.body))):
+        return
+    lines = project.text(path).split("\n")
+    for node in tree.module.body:
+        is_entry = isinstance(node, FUNCTIONS) and ENTRIES.search(node.name)
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.decorator_list and not is_entry:
+            yield _part(node, path, lines)
+        if isinstance(node, ast.ClassDef) and not node.bases and not node.keywords:
+            methods = (each for each in node.body if isinstance(each, FUNCTIONS) and not each.decorator_list)
+            yield from (_part(each, path, lines) for each in methods if not ENTRIES.search(each.name))
+
+
+def _runs(statement: ast.stmt) -> bool:
+    """Whether a statement of a file calls something when the file is run."""
+    nodes = () if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ast.walk(statement)
+    return any(isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in nodes)
+
+
+def _part(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, path: str, lines: list[str]) -> Part:
+    first, last = node.lineno, node.end_lineno or node.lineno
+    text = IMPORTS.sub("", "\n".join(lines[first - 1 : last]))
+    return Part(node.name, path, first, last, Counter(WORD.findall(text)))
