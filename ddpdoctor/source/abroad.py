@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.heirs import passes_on
-from ddpdoctor.source.joining import JOINS, asked, called, factories, makes_group, meanings, run_by
+from ddpdoctor.source.joining import asked, called, factories, makes_group, meanings, run_by, says_it_joins
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.reach.bound import OPTIONS
 from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
@@ -187,7 +187,7 @@ def _handed_to(home: Tree, function: ast.FunctionDef) -> list[tuple[Tree, ast.Ca
 def trains(project: Project, path: str) -> bool:
     """Whether a file trains in several ranks: it says so itself, or calls a helper of the project that joins them."""
     if path not in project.trains:
-        joins = JOINS.search(project.text(path)) is not None
+        joins = says_it_joins(project.text(path))
         project.trains[path] = joins or (project.says(path, "init_process_group") and _joins_by_helper(project, path))
     return project.trains[path]
 

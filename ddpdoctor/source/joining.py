@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Defined, Tree
 
 JOINS = re.compile(
-    r"\binit_process_group\b|\bDistributedDataParallel(?:\s*\(| as )|\b(?:spawn|start_processes)\s*\("
+    r"\b(?:init_process_group|DistributedDataParallel)(?:\s*\(| as (?P<alias>\w+))|\b(?:spawn|start_processes)\s*\("
     r"|import[^\n]*\bspawn\b"
     r"|\bAccelerator\("
 )
@@ -23,6 +23,12 @@ JOINS = re.compile(
 
 `set_start_method("spawn")` is about the workers of a loader.
 """
+
+
+def says_it_joins(text: str) -> bool:
+    """Whether a file says that it trains in several ranks; an import under another name counts where that is called."""
+    names = (each["alias"] for each in JOINS.finditer(text))
+    return any(name is None or re.search(rf"\b{name}\s*\(", text) for name in names)
 
 
 def run_by(tree: Tree, called: Defined) -> ast.FunctionDef | None:
