@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import last_name
 
-WORLD = {"world_size", "get_world_size", "world", "ddp_world_size", "nprocs"}
+WORLD = {"world_size", "get_world_size", "world", "ddp_world_size", "nprocs", "num_processes"}
 SHARED_OUT = re.compile(
     r"batch|size|worker|\blr\b|rate|step|len|total|num|count|iter|epoch|sample|accum|seed|budget|tokens|memory|shard"
     r"|chunk|per_|param|index|rank|start|end|grad|bucket|fut",
@@ -76,12 +76,11 @@ class _Scope:
 
     def _known(self, divided: ast.expr, line: int) -> set[str]:
         """Return the names that a value consists of, and what those were computed from in turn."""
-        names = {each.id for each in ast.walk(_bare(divided)) if isinstance(each, ast.Name)}
+        names = set(_names(_bare(divided)))
         for _ in range(DEEPEST):
             for each in self._assigned(names, line):
-                if _is_loss(each):
-                    continue
-                names |= {part.id for part in ast.walk(each) if isinstance(part, ast.Name)} & self._values()
+                if not _is_loss(each):
+                    names |= set(_names(each)) & self._values()
         return names - WORLD
 
     def _values(self) -> set[str]:
@@ -91,12 +90,13 @@ class _Scope:
         return stored | {each.arg for each in arguments.args} if arguments is not None else stored
 
     def _assigned(self, names: set[str], line: int) -> list[ast.expr]:
+        """Return what the names are given, or have added to them, up to a line."""
         return [
             each.value
             for each in self.nodes
-            if isinstance(each, ast.Assign)
+            if isinstance(each, (ast.Assign, ast.AugAssign))
             and each.lineno <= line
-            and any(isinstance(target, ast.Name) and target.id in names for target in each.targets)
+            and any(isinstance(target, ast.Name) and target.id in names for target in _targets(each))
         ]
 
     def _origin(self, names: set[str], line: int) -> int:
@@ -139,6 +139,24 @@ class _Scope:
                   and any(isinstance(target, ast.Name) and target.id in first for target in each.targets)]  # fmt: skip
         words = {part.attr for each in values for part in ast.walk(each.value) if isinstance(part, ast.Attribute)}
         return bool(first) and bool(words & {"detach", "item", "clone"})
+
+
+def _targets(statement: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    """Return what a statement assigns to; nothing where it does other than add to what is there."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement.op, ast.Add) else []
+
+
+def _names(value: ast.AST) -> Iterator[str]:
+    """Yield the names that a value is computed from; not of what it is divided by, which is a number of them."""
+    if isinstance(value, ast.Name):
+        yield value.id
+    inner = (
+        [value.left] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) else ast.iter_child_nodes(value)
+    )
+    for each in inner:
+        yield from _names(each)
 
 
 def _is_loss(value: ast.expr) -> bool:

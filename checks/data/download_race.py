@@ -271,5 +271,16 @@ def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bo
 def _is_of_ranks(script: Script, call: ast.Call) -> bool:
     """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function."""
     if script.runs_in_ranks:
-        return "wait_for_everyone" not in script.text
+        return not _accelerator_waits_before(script, call)
     return not script.frameworks and (script.ranks_of_others_reach(call) or script.joins_elsewhere(call))
+
+
+def _accelerator_waits_before(script: Script, call: ast.Call) -> bool:
+    """Whether Accelerate lets the ranks wait before a line of its function, or within the same ``with``."""
+    around = script.function(call) or script.module
+    waits = [each for each in ast.walk(around) if isinstance(each, ast.Attribute) and each.attr in WAITS]
+    return any(each.lineno <= call.lineno for each in waits)
+
+
+WAITS = frozenset({"wait_for_everyone", "main_process_first", "local_main_process_first"})
+"""Methods of an Accelerator at which ranks wait."""

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import is_open, keyword
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -13,23 +15,23 @@ SCALERS = ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cuda.amp.
            "torch.amp.grad_scaler.GradScaler")  # fmt: skip
 
 
-def calls_of_scalers(script: Script, statement: ast.stmt, method: str) -> Iterator[ast.Call]:
-    """Yield the calls of a method of a scaler that is not switched off."""
+def calls_of_scalers(script: Script, statement: ast.stmt, method: str, *, switched: bool = False) -> Iterator[ast.Call]:
+    """Yield the calls of a method of a scaler that is not switched off; ``switched``: also where an option decides."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
             held = ast.unparse(node.func.value)
             made = [each.value for each in script.nodes(ast.Assign) if held in map(ast.unparse, each.targets)]
-            if made and all(_is_scaler(script, each) for each in made):
+            if made and all(_is_scaler(script, each, switched=switched) for each in made):
                 yield node
 
 
-def _is_scaler(script: Script, made: ast.expr) -> bool:
+def _is_scaler(script: Script, made: ast.expr, *, switched: bool) -> bool:
     """Whether an expression makes a scaler that nothing switches off."""
-    return (
-        isinstance(made, ast.Call)
-        and script.resolve(made.func) in SCALERS
-        and not any(each.arg in {"enabled", None} for each in made.keywords)
-    )
+    if not isinstance(made, ast.Call) or script.resolve(made.func) not in SCALERS or is_open(made):
+        return False
+    enabled = keyword(made, "enabled")
+    held = script.value(enabled) if enabled is not None else None
+    return bool(held.value) if isinstance(held, ast.Constant) else held is None or switched
 
 
 def made_scalers(script: Script, calls: list[ast.Call]) -> Iterator[ast.Call]:

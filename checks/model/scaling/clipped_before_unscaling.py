@@ -95,8 +95,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if statement is None or statement not in block:
             continue
         at = block.index(statement)
-        before = [node for each in block[:at] for node in calls_of_scalers(script, each, "scale")]
-        after = [node for each in block[at + 1 :] for node in calls_of_scalers(script, each, "step")]
+        before = [node for each in block[:at] for node in calls_of_scalers(script, each, "scale", switched=True)]
+        after = [node for each in block[at + 1 :] for node in calls_of_scalers(script, each, "step", switched=True)]
         if before and after and not _by_scale(call):
             yield Finding(
                 "gradients are clipped before they are unscaled: the limit holds for the scaled ones",
