@@ -439,6 +439,27 @@ class TestRehearsal:
         assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
         assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
+    def test_a_script_of_one_process_leaves_files_as_they_were(self, ddpdoctor: Run, script: Script) -> None:
+        """What it writes before it imports torch, by torch.save and by code of other libraries, is taken back."""
+        path = script(
+            'open("log.txt", "w").write("new")\n'
+            "import torch\nfrom safetensors.torch import save_file\n"
+            "model = torch.nn.DataParallel(torch.nn.Linear(2, 2))\n"
+            'torch.save(model.module.state_dict(), "last.pt")\n'
+            'save_file({"weight": torch.ones(2)}, "weights.safetensors")\n'
+            'torch.jit.script(torch.nn.Linear(2, 2)).save("model.ts")\n'
+            'torch.save(model.state_dict(), "another.pt")\n'
+        )
+        folder = Path(path).parent
+        names = ["last.pt", "log.txt", "model.ts", "weights.safetensors"]
+        for name in names:
+            (folder / name).write_bytes(b"the user's")
+        done = ddpdoctor("check", "--only", "DDP604", "--", sys.executable, path, cwd=folder)
+
+        assert "no process of it joined a process group" in done.stdout, done.stdout + done.stderr
+        assert sorted(each.name for each in folder.iterdir()) == sorted([*names, "train.py"])
+        assert {(folder / name).read_bytes() for name in names} == {b"the user's"}
+
     def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
         """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
         done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))))

@@ -78,6 +78,20 @@ def _chain() -> None:
         sys.path[:] = path
 
 
-if os.environ.get("DDPDOCTOR_WATCH"):
+def _keep_files() -> None:
+    """Note what this process does to files, in a rehearsal: from its first line, whether it uses torch or not."""
+    from ddpdoctor.watch.rank.native_writers import note_native_writers
+    from ddpdoctor.watch.rehearsal.file_journal import note_changes
+    from ddpdoctor.watch.settings import inherited
+
+    settings = inherited()
+    if settings is not None and settings.rehearsal is not None:
+        note_native_writers(settings.session)
+        note_changes(settings.session)
+
+
+if "DDPDOCTOR_WATCH" in os.environ:
     sys.meta_path.insert(0, _Finder())
+    if '"rehearsal": {' in os.environ["DDPDOCTOR_WATCH"]:
+        _keep_files()
 _chain()

@@ -11,7 +11,6 @@ from typing import Any
 
 from ddpdoctor.watch.rank.around.session import JOB, job
 from ddpdoctor.watch.rank.recorder import Recorder
-from ddpdoctor.watch.rehearsal.file_journal import note_changes
 from ddpdoctor.watch.settings import ON_FINDING, Settings, inherited
 
 
@@ -25,8 +24,6 @@ class Attached:
         from ddpdoctor.watch.rank.hooks.every import EVERY
 
         self.recorder = Recorder(settings)
-        if settings.rehearsal is not None:
-            note_changes(settings.session)
         self._patches: list[Any] = [each for hooks in EVERY for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")

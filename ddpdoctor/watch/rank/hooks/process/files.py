@@ -33,12 +33,12 @@ def hook(recorder: Recorder) -> list[Patch]:
 def _saving(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            path = _path(f) if recorder.is_rank else None
-            if path is None:
+            path = _path(f)
+            if path is not None and recorder.settings.rehearsal is not None:
+                overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
+            if path is None or not recorder.is_rank:
                 return original(obj, f, *args, **kwargs)
             began = time.time()
-            if recorder.settings.rehearsal is not None:
-                overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
             result = original(obj, f, *args, **kwargs)
             recorder.safely(_tell, recorder, path, began, obj)
             return result

@@ -89,6 +89,9 @@ class Opens:
     def _tell(self, path: Any, flags: int, writes: bool) -> None:  # noqa: FBT001 - what safely() passes on
         site = _users_line()
         full = os.path.realpath(os.fsdecode(path))
+        session = self._recorder.settings.session
+        if session and full.startswith(os.path.realpath(session)):
+            return  # our own
         if site is None or full.startswith(SYSTEM) or full.endswith((".py", ".pyc", ".so", ".lock")):
             return
         self._told[writes] += 1
