@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import psutil
 
 from ddpdoctor.bisect.changes import Change, applied
 from ddpdoctor.bisect.clock import STEPS, Clock, is_complete
@@ -20,6 +16,7 @@ from ddpdoctor.bisect.reason import Ending, is_of_the_program, reason
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
+from ddpdoctor.watch.ending import end_all
 from ddpdoctor.watch.events import Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.rehearsal.file_journal import undo
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 POLL = 0.05  # seconds
 FEWEST = 5  # steps, with fewer of which nothing is measured
 GRACE = 3.0  # seconds for the ranks to end at their next step
-DEAD = 10.0  # seconds for killed processes to be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +113,6 @@ def _follow(
         monitor.stop_ranks("")
         wait(process, GRACE)
     return late
-
-
-def end_all(process: subprocess.Popen[bytes], folder: str) -> None:
-    """Kill the command and all that it started, wherever that went: each inherits the session's name.
-
-    torchrun starts each rank in a session of its own, and ranks whose launcher is gone belong to nobody.
-    """
-    until = time.monotonic() + DEAD
-    while (left := _left(process, folder)) and time.monotonic() < until:
-        for each in left:
-            with suppress(psutil.Error):
-                each.kill()
-        psutil.wait_procs(left, 1.0)
-    process.wait()
-
-
-def _left(process: subprocess.Popen[bytes], folder: str) -> list[psutil.Process]:
-    found = []
-    for each in psutil.process_iter():
-        with suppress(psutil.Error):
-            is_ours = each.pid == process.pid or (each.pid != os.getpid() and _is_of(each, folder))
-            if is_ours and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
-
-
-def _is_of(process: psutil.Process, folder: str) -> bool:
-    return folder in process.environ().get("DDPDOCTOR_WATCH", "")
 
 
 def _trial(  # noqa: PLR0913, PLR0917 - what is known at the end of a run

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
 from ddpdoctor.watch.command_output import said_by
+from ddpdoctor.watch.ending import end_all
 from ddpdoctor.watch.events import EpochEnded, Joined, Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.rehearsal.file_journal import undo
@@ -81,7 +80,7 @@ def rehearse(
                 ended = process.poll() is not None
             finally:
                 with deferred():
-                    _kill(process)
+                    end_all(process, folder)
                     undo(Path(folder))
         monitor.end(process.returncode if ended else 0)
         done = _rehearsed(command, monitor, time.monotonic() - started)
@@ -124,13 +123,6 @@ def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         found = psutil.Process(process.pid).children(recursive=True)
         return [each for each in found if each.is_running() and "resource_tracker" not in " ".join(each.cmdline())]
     return []
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the command and all that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def wants_gpu(failure: str) -> str:

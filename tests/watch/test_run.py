@@ -460,6 +460,20 @@ class TestRehearsal:
         assert sorted(each.name for each in folder.iterdir()) == sorted([*names, "train.py"])
         assert {(folder / name).read_bytes() for name in names} == {b"the user's"}
 
+    def test_ranks_in_sessions_of_their_own_end_with_it(self, ddpdoctor: Run, script: Script) -> None:
+        """Launchers start ranks so: those that hang before they join are not left when time is up."""
+        name = f"rank-{os.getpid()}"
+        path = script(
+            "import subprocess, sys, time\n"
+            "asleep = 'import time; time.sleep(300)'\n"
+            f"subprocess.Popen([sys.executable, '-c', asleep, {name!r}], start_new_session=True)\n"
+            "time.sleep(300)\n"
+        )
+        done = ddpdoctor("check", "--only", "DDP604", "--timeout", "12", "--", sys.executable, path)
+
+        assert "ran out of time" in done.stdout, done.stdout + done.stderr
+        assert not [each for each in psutil.process_iter(["cmdline"]) if name in (each.info["cmdline"] or [])]
+
     def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
         """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
         done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))))
