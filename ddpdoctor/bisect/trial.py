@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from ddpdoctor.bisect.changes import Change, applied
 from ddpdoctor.bisect.clock import STEPS, Clock, is_complete
 from ddpdoctor.bisect.reason import Ending, is_of_the_program, reason
+from ddpdoctor.files.journal import undo
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
 from ddpdoctor.watch.ending import end_all
 from ddpdoctor.watch.events import Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
-from ddpdoctor.watch.rehearsal.file_journal import undo
 from ddpdoctor.watch.run import session, watched_environ
 from ddpdoctor.watch.settings import Rehearsal, Settings
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.files.journal import FILES, note_changes
+from ddpdoctor.files.native_writers import note_native_writers
 from ddpdoctor.source.module_names import functions, lacks
 from ddpdoctor.suggest import did_you_mean, why_no_file
 
@@ -91,6 +93,7 @@ def load(target: Target) -> Any:
         MissingNameError: the module has no such name.
         Exception: whatever the user's module raises.
     """
+    _keep_files()
     if target.is_file:
         sys.argv = [target.module]
         sys.path.insert(0, str(Path(target.module).parent))
@@ -110,6 +113,13 @@ def load(target: Target) -> Any:
         raise MissingNameError(
             f"{target.module} has no {target.name!r}; its functions: {', '.join(functions) or 'none'}"
         ) from None
+
+
+def _keep_files() -> None:
+    """Let the files be put back that the user's code changes from now on: a script can train as it is imported."""
+    if folder := os.environ.pop(FILES, None):
+        note_native_writers(folder)
+        note_changes(folder)
 
 
 def build(target: Target, rank: int, world_size: int) -> Any:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.files.journal import FILES
 from ddpdoctor.host.stack import Frame, dump_on
 from ddpdoctor.jobs.outcome import Outcome, Raised, Returned
 
@@ -52,6 +53,7 @@ def be_a_rank(job: Job, rank: int, directory: Path, server: int, tells: int) -> 
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    os.environ[FILES] = str(directory)
     _draw_anew()
     dump_on(DUMP_SIGNAL, directory / f"{rank}.stack")
     try:

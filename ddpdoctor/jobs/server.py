@@ -20,6 +20,7 @@ from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.files.journal import undo
 from ddpdoctor.jobs.forking import in_large_pages, uncollected
 from ddpdoctor.jobs.job import Job, Ready, Twin
 from ddpdoctor.jobs.rank import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
@@ -126,6 +127,7 @@ def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
         ended = supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection, told)
     finally:
         end(pids.values())
+        undo(directory, keep_new=True)
         os.close(told)
         os.close(tells)
     outcomes = [with_output(ended[rank], directory) for rank in range(job.ranks)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.files.journal import undo
 from ddpdoctor.findings import Rehearsed, Result
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
@@ -22,7 +23,6 @@ from ddpdoctor.watch.command_output import said_by
 from ddpdoctor.watch.ending import end_all
 from ddpdoctor.watch.events import EpochEnded, Joined, Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
-from ddpdoctor.watch.rehearsal.file_journal import undo
 from ddpdoctor.watch.reporting import all_results, as_result
 from ddpdoctor.watch.run import POLL, session, watched_environ
 from ddpdoctor.watch.settings import Rehearsal, Settings

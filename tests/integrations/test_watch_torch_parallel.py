@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import CHECKS, TESTS, assert_only
 
+from ddpdoctor.on_import import when_imported
 from ddpdoctor.selftest.trainings import watched
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
@@ -26,7 +27,6 @@ from ddpdoctor.watch.events import (
 )
 from ddpdoctor.watch.figures.compared import compared_text
 from ddpdoctor.watch.figures.norms import norms_data
-from ddpdoctor.watch.rank.on_import import when_imported
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.watch.rehearsal.file_journal import undo
+from ddpdoctor.files.journal import undo
 
 SCRIPT = """
 import sys
-from ddpdoctor.watch.rehearsal.file_journal import note_changes
+from ddpdoctor.files.journal import note_changes
 note_changes(sys.argv[1])
 import os, shutil
 from pathlib import Path

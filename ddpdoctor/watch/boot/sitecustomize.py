@@ -80,8 +80,8 @@ def _chain() -> None:
 
 def _keep_files() -> None:
     """Note what this process does to files, in a rehearsal: from its first line, whether it uses torch or not."""
-    from ddpdoctor.watch.rank.native_writers import note_native_writers
-    from ddpdoctor.watch.rehearsal.file_journal import note_changes
+    from ddpdoctor.files.journal import note_changes
+    from ddpdoctor.files.native_writers import note_native_writers
     from ddpdoctor.watch.settings import inherited
 
     settings = inherited()

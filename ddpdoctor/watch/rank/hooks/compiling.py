@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.rank.on_import import Awaited, when_imported
+from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch.events import SavesInto
-from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import Wrap, patch
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.frameworks import HOROVOD
+from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch.events import FrameworkSeen, Joined
-from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.user_frames import user_site
 

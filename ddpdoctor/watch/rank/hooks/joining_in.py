@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch.events import JoinEntered
-from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import patch
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.on_import import when_imported
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import CommHookGiven, Loaded, Wrapping
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import switching
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.modes import is_training
-from ddpdoctor.watch.rank.on_import import when_imported
 from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Sharded, ShardedInside
 from ddpdoctor.watch.rank.model import tied
 from ddpdoctor.watch.rank.model.beginnings import are_synchronised
 from ddpdoctor.watch.rank.model.shards import is_dtensor
-from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 

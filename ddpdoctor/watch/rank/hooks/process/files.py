@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
@@ -13,7 +12,6 @@ from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.rank.data.reads import progress
 from ddpdoctor.watch.rank.model.shards_in import copies_in, emptied_in, moments_in, shards_in
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
-from ddpdoctor.watch.rehearsal.file_journal import overwriting
 from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
@@ -33,10 +31,8 @@ def hook(recorder: Recorder) -> list[Patch]:
 def _saving(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            path = _path(f)
-            if path is not None and recorder.settings.rehearsal is not None:
-                overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
-            if path is None or not recorder.is_rank:
+            path = _path(f) if recorder.is_rank else None
+            if path is None:
                 return original(obj, f, *args, **kwargs)
             began = time.time()
             result = original(obj, f, *args, **kwargs)

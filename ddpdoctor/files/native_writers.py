@@ -1,14 +1,14 @@
-"""What writes files by code of its own, not by Python's ``open``: noted in a rehearsal as what ``open`` writes is."""
+"""What writes files by code of its own, not by Python's ``open``: noted as what ``open`` writes is."""
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddpdoctor.watch.rank.on_import import when_imported
-from ddpdoctor.watch.rank.patch import patch
-from ddpdoctor.watch.rehearsal.file_journal import overwriting
+from ddpdoctor.files.journal import overwriting
+from ddpdoctor.on_import import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ class Writer(NamedTuple):
 
 
 WRITERS = (
+    Writer("torch", "save", 1, "f"),
     Writer("torch.jit", "save", 1, "f"),
     Writer("torch.jit", "RecursiveScriptModule.save", 1, "f"),
     Writer("torch.export", "save", 1, "f"),
@@ -36,7 +37,6 @@ WRITERS = (
     Writer("torchaudio", "save", 0, "uri"),
     Writer("soundfile", "write", 0, "file"),
 )
-"""Besides ``torch.save``, which the watch replaces itself."""
 READS = "r"
 """The mode, also where none is said, in which h5py opens a file to read it alone."""
 
@@ -53,14 +53,16 @@ def _replace(module: ModuleType, writer: Writer, session: Path) -> None:
     if not hasattr(owner, name):
         return  # of another version
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def write(*args: Any, **options: Any) -> Any:
-            path = args[writer.place] if len(args) > writer.place else options.get(writer.word)
-            mode = (args[2] if len(args) > 2 else options.get("mode", READS)) if writer.module == "h5py" else ""  # noqa: PLR2004 - self, name and mode
-            if isinstance(path, (str, bytes, os.PathLike)) and mode != READS:
-                overwriting(session, os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - a link stays one
-            return original(*args, **options)
+    setattr(owner, name, _noting(getattr(owner, name), writer, session))
 
-        return write
 
-    patch(owner, name, wrap)
+def _noting(original: Callable[..., Any], writer: Writer, session: Path) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def write(*args: Any, **options: Any) -> Any:
+        path = args[writer.place] if len(args) > writer.place else options.get(writer.word)
+        mode = (args[2] if len(args) > 2 else options.get("mode", READS)) if writer.module == "h5py" else ""  # noqa: PLR2004 - self, name and mode
+        if isinstance(path, (str, bytes, os.PathLike)) and mode != READS:
+            overwriting(session, os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - a link stays one
+        return original(*args, **options)
+
+    return write

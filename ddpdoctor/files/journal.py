@@ -1,4 +1,4 @@
-"""A rehearsal leaves files as they were: what Python is about to change is noted first, and undone at the end.
+"""A look at the user's code leaves files as they were: what Python is about to change is noted, and undone at the end.
 
 ``journal`` in the session's folder has a JSON line a change, in the order in which all processes made them; undone
 backwards, they give back what was there. What a library writes without Python's ``open`` is not seen.
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 JOURNAL = "journal"
+FILES = "DDPDOCTOR_FILES"
+"""The variable by which a rank is told the folder for its notes."""
 WRITES = os.O_WRONLY | os.O_RDWR
 LARGE = 1 << 28  # bytes: a larger file that is opened to read and to write is a memory-mapped data set, and not copied
 CACHES = ("__pycache__", ".cache", ".triton")
@@ -48,9 +50,13 @@ def overwriting(session: Path, path: str) -> None:
         _write(session, "new", path)
 
 
-def undo(session: Path) -> None:
-    """Take back all that was noted, last first."""
-    for kind, path, *more in reversed(list(_read(session))):
+def undo(session: Path, *, keep_new: bool = False) -> None:
+    """Take back all that was noted, last first; ``keep_new``: but what was made anew, as a download is, stays."""
+    noted = list(_read(session))
+    new = {path for kind, path, *_ in noted if kind in {"new", "folder"}} if keep_new else set()
+    for kind, path, *more in reversed(noted):
+        if path in new:
+            continue
         with suppress(OSError):  # somebody else has changed it since: theirs stays
             _UNDO[kind](path, *more)
 
@@ -139,7 +145,7 @@ def _keep(session: Path, path: str) -> None:
     try:
         shutil.copy2(path, copy)
     except OSError as exc:
-        raise OSError(exc.errno, f"the rehearsal cannot keep a copy of {path}, which is about to change") from exc
+        raise OSError(exc.errno, f"ddpdoctor cannot keep a copy of {path}, which is about to change") from exc
     _write(session, "kept", path, copy)
 
 
