@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import Run
+from helpers import Run, named
 
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
@@ -83,3 +83,17 @@ def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
     works = waits(0, "barrier", GUARDED)
     at_work = replace(works, ranks=(replace(works.ranks[0], doing=Doing.WORKING),))
     assert as_line(at_work, "a") == as_line(replace(works, world_size=1), "a") == ""
+
+
+@pytest.mark.parametrize(("address", "is_here"), [("127.0.0.1", True), ("10.0.0.7", False)])
+def test_a_connection_of_this_host_has_no_network_that_can_break(address: str, *, is_here: bool) -> None:
+    """Over loopback the other rank has ended; between hosts the network is a cause as well."""
+    log = (
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/w/train.py", line 9, in <module>\n'
+        "[rank1]:     loss.backward()\n[rank1]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] "
+        f"Read error [{address}]:54180: Connection reset by peer\n"
+    )
+    finding = named(log)["peer-connection-lost"].finding
+
+    assert finding.ambiguity is not None
+    assert ("network" in " ".join((finding.message, *finding.ambiguity.causes))) is not is_here

@@ -88,6 +88,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         f"the rank at {address or 'the other end'} died of an error of its own",
         "the network between the hosts broke",
     )
+    if address.startswith("127."):
+        yield _rank_of_this_host(record, match, address)
+        return
     broke = bool(named and named["net"])  # a rank that ends says goodbye; silence is the network's, or a dead host's
     yield Finding(
         f"nothing comes from {peer} any more: the network to it broke, or its host is down"
@@ -101,6 +104,23 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         record.place,
         ambiguity=Ambiguity(
             causes[::-1] if broke else causes,
+            "ddpdoctor explain LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
+def _rank_of_this_host(record: Record, match: re.Match[str], address: str) -> Finding:
+    """Return that a rank of this host is gone: no network is between them that could break."""
+    return Finding(
+        f"another rank of this host closed its connections: it ended first ({address} is this host)",
+        (record.proof(match, "the peer stays until the collective is done"),),
+        Fix("read the first error among the logs of all ranks", command="ddpdoctor explain LOGS_OF_ALL_RANKS"),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the other rank died of an error of its own, or was killed",
+                "it came to its end earlier: fewer batches, a return, sys.exit",
+            ),
             "ddpdoctor explain LOGS_OF_ALL_RANKS",
         ),
     )

@@ -82,7 +82,7 @@ def by_their_values(facts: Facts) -> Iterator[Finding]:
             yield _finding(name, value, f"a whole number from {LEAST[name]} on")
     for rank, size in INSIDE:
         if 0 < numbers.get(size, 0) <= numbers.get(rank, -1):
-            yield _finding(rank, said[rank], f"less than {size}={numbers[size]}")
+            yield _finding(rank, said[rank], f"from 0 to {numbers[size] - 1}, less than {size}={numbers[size]}")
     # Scripts for torchrun keep the number of nodes in WORLD_SIZE; where LOCAL_RANK is set, a launcher has been here.
     if "LOCAL_RANK" in numbers and numbers.get("LOCAL_WORLD_SIZE", 0) > numbers.get("WORLD_SIZE", sys.maxsize) > 0:
         yield _finding("LOCAL_WORLD_SIZE", said["LOCAL_WORLD_SIZE"], f"at most WORLD_SIZE={numbers['WORLD_SIZE']}")
