@@ -90,7 +90,7 @@ def test_a_connection_of_this_host_has_no_network_that_can_break(address: str, *
     """Over loopback the other rank has ended; between hosts the network is a cause as well."""
     log = (
         '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/w/train.py", line 9, in <module>\n'
-        "[rank1]:     loss.backward()\n[rank1]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] "
+        "[rank1]:     loss.backward()\n[rank1]: RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:537] "
         f"Read error [{address}]:54180: Connection reset by peer\n"
     )
     finding = named(log)["peer-connection-lost"].finding
