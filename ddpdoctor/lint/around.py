@@ -43,6 +43,10 @@ class Around:
         """Whether another file of those that are looked at imports the file."""
         return self._noted("is_imported", "", bool(self.project.importers.get(self.path)))
 
+    def is_part_of(self, word: str) -> bool:
+        """Whether a regular expression occurs in a file that imports this one, through any number of files."""
+        return self._noted("is_part_of", word, self.project.is_part_of(self.path, word))
+
     def others_say(self, word: str) -> bool:
         """Whether a regular expression occurs in reach of the file, in another one."""
         return self.project.others_say(self.path, word)

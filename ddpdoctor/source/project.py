@@ -168,6 +168,17 @@ class Project:
             found |= self.importers.get(package, set())
         return found
 
+    def is_part_of(self, path: str, word: str) -> bool:
+        """Whether a file in which a regular expression occurs imports a file, through any number of files."""
+        found: set[str] = set()
+        waiting = [path]
+        while waiting and len(found) < MOST_FILES:
+            each = waiting.pop()
+            if each not in found:
+                found.add(each)
+                waiting += sorted(self.importers.get(each, ()))
+        return any(self._has(each, word) for each in sorted(found - {path}))
+
     def unknown(self, path: str) -> set[str]:
         """Return the names, in reach of a file, of what is imported and not known here."""
         return {name for each in self.reach(path) for name in self.imports(each)[1]}

@@ -11,7 +11,8 @@ is the one to look for. A short run, or one of a single process, often never com
 ## How to be sure
 
 Nothing in the file gives the name a value: no import, assignment, function, parameter, loop or `global`; and Python has
-no such name of its own. Reported in files that make a process group, wrap a model or use a framework of ranks.
+no such name of its own. Reported in files that make a process group, wrap a model or use a framework of ranks; and in
+files of such a training that call `torch.distributed` or a sampler's `set_epoch` themselves.
 `ruff check --select F821` finds such names in all other files.
 
 ## How to mend it
@@ -37,12 +38,15 @@ from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 from ._one_rank import is_caught
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP460", Severity.ERROR)
 OF_PYTHON = frozenset(dir(builtins)) | {"__file__", "__class__", "__builtins__", "__path__", "__annotations__"}
 UNSEEN = re.compile(r"(?<![.\w])(?:globals|exec|eval|locals|vars)\(|\bbuiltins\b|import +\*|^[%!]", re.MULTILINE)
 """What can bind names without naming them."""
+JOINS = r"init_process_group\("
+OF_RANKS = re.compile(r"\bsampler\.set_epoch\(|\b(?:dist|distributed)\.\w+\(|\bDistributed(?:DataParallel|Sampler)\(")
+"""What a part of a training calls that runs in its ranks."""
 IMPORTS = {
     "dist": "import torch.distributed as dist",
     "mp": "import torch.multiprocessing as mp",
@@ -55,9 +59,9 @@ IMPORTS = {
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the first line that reads a name which nothing binds, in a file that runs in several ranks."""
-    if not script.runs_in_ranks or script.is_test or script.cells is not None or UNSEEN.search(script.text):
+    if script.is_test or script.cells is not None or UNSEEN.search(script.text) or not _is_in_ranks(script, project):
         return
     bound = {name for scope in script.tree.bindings.values() for name in scope} | _captured(script)
     for name in sorted(script.tree.read.keys() - bound - OF_PYTHON):
@@ -74,6 +78,13 @@ def in_source(script: Script) -> Iterator[Finding]:
                 ),
                 script.place(reads[0]),
             )
+
+
+def _is_in_ranks(script: Script, project: Around) -> bool:
+    """Whether the file runs in several ranks: by itself, or as a part of a training that another file begins."""
+    if script.runs_in_ranks:
+        return True
+    return OF_RANKS.search(script.text) is not None and (project.does(JOINS) or project.is_part_of(JOINS))
 
 
 def _captured(script: Script) -> set[str]:
