@@ -54,6 +54,7 @@ from ddpdoctor.check import (
 
 from .._launched import SEVERAL
 from .._source import STARTED_BY_LAUNCHERS, is_own
+from ._fetched import by_another_files, by_own_function
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -144,6 +145,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
+MANY = 99  # arguments, which no call has
 FILES = {
     "torchvision.datasets.utils.download_url": (1, "root"),
     "torchvision.datasets.utils.download_and_extract_archive": (1, "download_root"),
@@ -157,7 +159,7 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that all ranks are to download to one place."""
     if _is_another_launchers(script) or _has_one_rank_a_host(script, project):
         return
-    own = {id(call): where for call, where in _by_own_function(script)}
+    own = {id(call): where for call, where in (*by_own_function(script), *by_another_files(script, project))}
     for call in (*script.calls(*FILES), *(call for call in script.nodes(ast.Call) if id(call) in own)):
         where = own.get(id(call)) or given(call, *FILES.get(script.resolve(call.func) or "", (MANY, "")))
         if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
@@ -192,26 +194,6 @@ def _has_one_rank_a_host(script: Script, project: Around) -> bool:
     texts = [re.sub(r"\\\n", " ", each) for each in project.launches_beside()]
     lines = [line for each in texts for line in each.splitlines() if name in line]
     return bool(lines) and all(re.search(ONE_A_HOST, each) for each in lines)
-
-
-MANY = 99  # arguments, which no call has
-FETCHES = {"requests.get", "urllib.request.urlopen"}
-IN_TURN = re.compile(r"lock|te?mp|\.part|rename|replace\(|move\(|rank|barrier", re.IGNORECASE)
-"""What says that a file comes to its place at once, or that the ranks do not write it together."""
-
-
-def _by_own_function(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield the calls of functions of the file that fetch something and write it to a path that they are handed."""
-    for function in dict.fromkeys(script.function(call) for call in script.calls(*FETCHES)):
-        if not isinstance(function, ast.FunctionDef) or IN_TURN.search(script.code(function)):
-            continue
-        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-        for node in script.inside(*function.body):
-            match node:
-                case ast.Call(func=ast.Name(id="open"), args=[ast.Name(id=path), ast.Constant(value="wb")]):
-                    sites = script.sites(function) if path in names else []
-                    given_paths = [(site, given(site, names.index(path), path)) for site in sites]
-                    yield from ((site, where) for site, where in given_paths if where is not None)
 
 
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
@@ -271,16 +253,5 @@ def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bo
 def _is_of_ranks(script: Script, call: ast.Call) -> bool:
     """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function."""
     if script.runs_in_ranks:
-        return not _accelerator_waits_before(script, call)
-    return not script.frameworks and (script.ranks_of_others_reach(call) or script.joins_elsewhere(call))
-
-
-def _accelerator_waits_before(script: Script, call: ast.Call) -> bool:
-    """Whether Accelerate lets the ranks wait before a line of its function, or within the same ``with``."""
-    around = script.function(call) or script.module
-    waits = [each for each in ast.walk(around) if isinstance(each, ast.Attribute) and each.attr in WAITS]
-    return any(each.lineno <= call.lineno for each in waits)
-
-
-WAITS = frozenset({"wait_for_everyone", "main_process_first", "local_main_process_first"})
-"""Methods of an Accelerator at which ranks wait."""
+        return True
+    return not script.frameworks and (script.ranks_of_others_reach(call, at_once=True) or script.joins_elsewhere(call))

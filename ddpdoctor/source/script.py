@@ -12,7 +12,7 @@ from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
-from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, who
+from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, turns, who
 from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
@@ -167,9 +167,12 @@ class Script(Meaning):
         here = [each for each in nodes if each.lineno == line and self.place(each).column == column]
         return any(literal.never_runs(self.tree, each) for each in here)
 
-    def ranks_of_others_reach(self, node: ast.AST) -> bool:
-        """Whether every rank of a training in another file of the project calls the function that a node stands in."""
-        return calls.ranks_of_others_reach(self.tree, node)
+    def ranks_of_others_reach(self, node: ast.AST, *, at_once: bool = False) -> bool:
+        """Whether every rank of a training in another file of the project calls the function that a node stands in.
+
+        ``at_once``: with no barrier before the call, at which they wait for what one rank has done.
+        """
+        return calls.ranks_of_others_reach(self.tree, node, relayed=at_once)
 
     def joins_elsewhere(self, node: ast.AST) -> bool:
         """Whether a function of another file, which makes the process group, is called before a node.
@@ -204,6 +207,8 @@ class Script(Meaning):
 
     def waits_before(self, node: ast.AST) -> bool:
         """Whether a collective stands before a node in its function: one rank can have done alone what all do here."""
+        if isinstance(node, ast.expr) and turns.one_is_waited_for(self.tree, node):
+            return True
         function = self.function(node)
         waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)

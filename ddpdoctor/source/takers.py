@@ -26,6 +26,14 @@ def _passes_all_on(project: Project, path: str) -> bool:
     return path.endswith("__init__.py") and STAR.search(project.text(path)) is not None
 
 
+def _passes_on(project: Project, path: str, modules: list[str]) -> bool:
+    """Whether a file is that of a package which takes one of these modules as a whole: ``from . import nets``."""
+    if not path.endswith("__init__.py"):
+        return False
+    names = {each.replace("\\", "/").rpartition("/")[2].removesuffix(".py") for each in modules}
+    return any(not module.strip(".") and names & set(taken) for module, taken in project.statements(path))
+
+
 def takers(project: Project, path: str, name: str) -> frozenset[str]:
     """Return the files that can take a name from a file: those that import it, also by way of packages."""
     if (path, name) not in project.takers:
@@ -33,7 +41,11 @@ def takers(project: Project, path: str, name: str) -> frozenset[str]:
         waiting = [path]
         for _ in range(DEPTH):
             new = {other for each in waiting for other in project.importers.get(each, ())} - found
-            found |= {each for each in new if name in project.words(each) or _passes_all_on(project, each)}
+            found |= {
+                each
+                for each in new
+                if name in project.words(each) or _passes_all_on(project, each) or _passes_on(project, each, waiting)
+            }
             waiting = [each for each in new & found if each.endswith("__init__.py")]
         project.takers[path, name] = frozenset(found)
     return project.takers[path, name]

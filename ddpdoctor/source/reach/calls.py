@@ -12,7 +12,7 @@ from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.rankish import is_rankish, unconverted
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, STARTS, process_of, some_sites
-from ddpdoctor.source.reach.turns import is_in_turn
+from ddpdoctor.source.reach.turns import is_in_turn, one_is_waited_for
 from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.names import resolve
@@ -145,6 +145,8 @@ def _takes(function: Function, site: ast.Call) -> bool:
 
 def _waits_before(tree: Tree, node: ast.Call) -> bool:
     """Whether a barrier stands before a node in its function: one rank can have done alone what all do then."""
+    if one_is_waited_for(tree, node):
+        return True
     function = tree.function(node)
     calls = [each for each in tree.of(ast.Call) if each.lineno < node.lineno and tree.function(each) is function]
     return any((resolve(tree, each.func) or "").endswith(".barrier") for each in calls)

@@ -76,7 +76,7 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
             text = node.value
         is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
-        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text) and not _is_on_disk(found, text):
+        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(tree, found, text) and not _is_on_disk(found, text):
             return True
         found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
         if _is_counted(tree, node):
@@ -131,9 +131,28 @@ def unconverted(tree: Tree, node: ast.expr) -> ast.expr:
     return node
 
 
-def _is_switch(found: list[Binding], text: str) -> bool:
-    """Whether a name without a word of places is given a literal, once: it is the same on all ranks."""
-    return len(found) == 1 and isinstance(found[0].value, ast.Constant) and not OF_PLACES.search(text)
+def _is_switch(tree: Tree, found: list[Binding], text: str) -> bool:
+    """Whether a name without a word of places is given, once, what is the same on all ranks.
+
+    That is a literal, or what is made of options of the command line alone: ``enabled = args.every > 0``.
+    """
+    value = found[0].value if len(found) == 1 and not OF_PLACES.search(text) else None
+    return value is not None and _is_of_options_alone(tree, value)
+
+
+def _is_of_options_alone(tree: Tree, value: ast.expr) -> bool:
+    match value:
+        case ast.Constant():
+            return True
+        case ast.Attribute(value=ast.Name() as held):
+            return is_parsed(tree, held) and is_shared(tree, value, 1)
+        case ast.BoolOp(values=made):
+            return all(_is_of_options_alone(tree, each) for each in made)
+        case ast.Compare(left=left, comparators=others):
+            return all(_is_of_options_alone(tree, each) for each in (left, *others))
+        case ast.UnaryOp(operand=inner):
+            return _is_of_options_alone(tree, inner)
+    return False
 
 
 def is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:

@@ -1,0 +1,51 @@
+"""Functions that fetch a file and write it to a path that they are handed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import given
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
+FETCHES = {"requests.get", "urllib.request.urlopen"}
+IN_TURN = re.compile(r"lock|te?mp|\.part|rename|replace\(|move\(|rank|barrier", re.IGNORECASE)
+"""What says that a file comes to its place at once, or that the ranks do not write it together."""
+
+
+def by_own_function(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of functions of the file that fetch something and write it to a path that they are handed."""
+    functions = dict.fromkeys(script.function(call) for call in script.calls(*FETCHES))
+    for function in functions:
+        if isinstance(function, ast.FunctionDef):
+            yield from _to_a_path(script, function, script.sites(function))
+
+
+def by_another_files(script: Script, project: Around) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of such functions of other files."""
+    if not project.others_say(r"\brequests\.get\(|\burlopen\("):
+        return
+    for call in script.nodes(ast.Call):
+        found = script.defined(call.func) if call.args or call.keywords else None
+        if found is None or found[0] is script.tree or not isinstance(found[1], ast.FunctionDef):
+            continue
+        tree, function = found[0], found[1]
+        inside = (each for each in ast.walk(function) if isinstance(each, ast.Call))
+        if any(script.names_in(tree, each.func) in FETCHES for each in inside):
+            yield from _to_a_path(script, function, [call])
+
+
+def _to_a_path(script: Script, function: ast.FunctionDef, sites: list[ast.Call]) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the calls of a function that writes to a path which it is handed, and that path."""
+    if IN_TURN.search(ast.unparse(function)):
+        return
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    for node in script.inside(*function.body):
+        match node:
+            case ast.Call(func=ast.Name(id="open"), args=[ast.Name(id=path), ast.Constant(value="wb")]):
+                given_paths = [(site, given(site, names.index(path), path)) for site in sites if path in names]
+                yield from ((site, where) for site, where in given_paths if where is not None)
