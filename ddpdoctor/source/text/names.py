@@ -25,8 +25,20 @@ SAME = {
     "torch.distributed.fsdp._fully_shard.": "torch.distributed.fsdp.",
     "torch.distributed._composable.fsdp.": "torch.distributed.fsdp.",
     "accelerate.accelerator.": "accelerate.",
+    "deepspeed.comm.comm.": "deepspeed.comm.",
+    "deepspeed.comm.init_distributed": "deepspeed.init_distributed",
+    **{
+        f"deepspeed.comm.{name}": f"torch.distributed.{name}"
+        for name in (
+            "all_gather all_reduce all_to_all barrier broadcast destroy_process_group gather get_rank get_world_size irecv"
+            " is_available is_initialized isend monitored_barrier new_group recv reduce scatter send ReduceOp"
+        ).split()
+    },
 }
-"""The many addresses of one thing in torch and Accelerate, and the one by which it is asked for."""
+"""The many addresses of one thing in torch and Accelerate, or of what does the same, and the one that is asked for.
+
+By how they begin: what DeepSpeed has of torch.distributed has its names.
+"""
 LONGEST = 8  # assignments that are followed
 
 
