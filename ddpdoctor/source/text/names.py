@@ -30,8 +30,8 @@ SAME = {
     **{
         f"deepspeed.comm.{name}": f"torch.distributed.{name}"
         for name in (
-            "all_gather all_reduce all_to_all barrier broadcast destroy_process_group gather get_rank get_world_size irecv"
-            " is_available is_initialized isend monitored_barrier new_group recv reduce scatter send ReduceOp"
+            "all_gather all_reduce all_to_all barrier broadcast destroy_process_group gather get_rank get_world_size"
+            " irecv is_available is_initialized isend monitored_barrier new_group recv reduce scatter send ReduceOp"
         ).split()
     },
 }
