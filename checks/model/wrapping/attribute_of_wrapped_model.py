@@ -106,10 +106,10 @@ def in_source(script: Script) -> Iterator[Finding]:
         if not isinstance(node.ctx, ast.Load):
             continue
         wrap = script.wrap(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
-        if wrap is None or not wrap.sure or _is_asked_for(script, node):
+        if wrap is None or not wrap.in_ranks or _is_asked_for(script, node):
             continue
         found = _class_of(script, wrap)
-        if found is None and _is_method_of_none(script, node, wrap):
+        if found is None and wrap.sure and _is_method_of_none(script, node, wrap):
             right = f"{script.code(node.value)}.module.{node.attr}"
             yield Finding(
                 f"{script.code(node.value)} is a {wrap.kind}, which has no {node.attr}: an AttributeError",
@@ -118,10 +118,11 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(node),
             )
         if found is not None and node.attr in _own(*found) and not script.is_assigned(node):
-            owner = found[1]
-            right = f"{script.code(node.value)}.module.{node.attr}"
+            owner, name = found[1], script.code(node.value)
+            right = f"{name}.module.{node.attr}" if wrap.sure else f'getattr({name}, "module", {name}).{node.attr}'
+            where = "" if wrap.sure else " in ranks"
             yield Finding(
-                f"{node.attr} is of {owner.name}, and {script.code(node.value)} is its {wrap.kind}: an AttributeError",
+                f"{node.attr} is of {owner.name}, and {name} is its {wrap.kind}{where}: an AttributeError",
                 (script.seen(node, right), script.seen(wrap.call)),
                 Fix("ask what is wrapped", edits=(script.replaced(node, right),)),
                 script.place(node),
@@ -146,12 +147,7 @@ def _class_of(script: Script, wrap: Wrap) -> tuple[Tree, ast.ClassDef] | None:
 
     None where it is another, or has a parent that is one of its own.
     """
-    model = given(wrap.call, 0, "module")
-    for _ in range(MOST_STEPS):
-        if isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in SAME_OBJECT:
-            model = model.func.value
-        elif isinstance(model, ast.Name):
-            model = script.held(model)
+    model = _made(script, given(wrap.call, 0, "module"))
     if not isinstance(model, ast.Call):
         return None
     tree, owner = script.tree, script.names_class(model.func)
@@ -164,7 +160,20 @@ def _class_of(script: Script, wrap: Wrap) -> tuple[Tree, ast.ClassDef] | None:
     return tree, owner
 
 
-MOST_STEPS = 4  # from the wrapper back to where its model is made
+MOST_STEPS = 8  # from the wrapper back to where its model is made
+
+
+def _made(script: Script, model: ast.expr | None, steps: int = MOST_STEPS) -> ast.expr | None:
+    """Return what made a model, through what moves it: on some ways, or on all of them."""
+    for _ in range(steps):
+        if isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in SAME_OBJECT:
+            model = model.func.value
+        elif isinstance(model, ast.Name):
+            found = {_made(script, each, steps // 2) for each in script.can_hold(model)} if steps else {None}
+            model = found.pop() if len(found) == 1 else None
+    return model
+
+
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float"}
 OF_EVERY_MODULE = set(
     "T_destination add_module apply bfloat16 buffers children compile cpu cuda device device_ids dim double"

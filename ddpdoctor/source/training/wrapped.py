@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.bound import function_named, returned, values
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import argument, passed
@@ -29,11 +30,15 @@ DEPTH = 6
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
-    """A call that wraps a model; ``sure`` where every way to the line that was asked about goes through it."""
+    """A call that wraps a model; ``sure`` where every way to the line that was asked about goes through it.
+
+    ``in_ranks`` where every way does that ranks take: it stands behind a flag that holds where there are several.
+    """
 
     kind: str
     call: ast.Call
     sure: bool
+    in_ranks: bool = False
 
     @property
     def line(self) -> int:
@@ -48,7 +53,7 @@ def made(tree: Tree, node: ast.expr) -> Wrap | None:
     if isinstance(node, ast.Call) and node.args and resolve(tree, node.func) == "torch.compile":
         return made(tree, node.args[0])
     if isinstance(node, ast.Call) and (kind := KINDS.get(resolve(tree, node.func) or "")):
-        return Wrap(kind, node, sure=True)
+        return Wrap(kind, node, sure=True, in_ranks=True)
     return None
 
 
@@ -69,7 +74,16 @@ def wrap_at(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Wrap | None:
     kinds = [each for each in wraps if each.kind == "DistributedDataParallel"] or wraps
     if _is_denied(tree, node, kinds[0].kind):
         return None
-    return Wrap(kinds[0].kind, kinds[0].call, all(each is not None and each.sure for each in found))
+    is_sure = all(each is not None and each.sure for each in found)
+    in_ranks = is_sure or (found[0] is not None and found[0].in_ranks and _is_by_flag(tree, in_force[0], node))
+    return Wrap(kinds[0].kind, kinds[0].call, is_sure, in_ranks)
+
+
+def _is_by_flag(tree: Tree, binding: Binding, node: ast.expr) -> bool:
+    """Whether every rank passes a binding before a node: what stands before it holds where there are several."""
+    shared = {id(each.test) for each in guards(tree, node)}
+    own = [each for each in guards(tree, binding.node) if id(each.test) not in shared]
+    return all(is_alone(tree, each.test, holds=not each.holds) for each in own)
 
 
 def _is_denied(tree: Tree, node: ast.expr, kind: str) -> bool:
@@ -113,7 +127,7 @@ def _by_helper(tree: Tree, call: ast.Call, depth: int) -> Wrap | None:
     wraps = [each for each in found if each is not None and each.kind == "DistributedDataParallel"]
     if not wraps or len(wraps) < len(found):
         return None
-    return Wrap(wraps[0].kind, wraps[0].call, all(each.sure for each in wraps))
+    return Wrap(wraps[0].kind, wraps[0].call, all(each.sure for each in wraps), all(each.in_ranks for each in wraps))
 
 
 def _handed_back(tree: Tree, call: ast.Call) -> ast.expr | None:
@@ -138,7 +152,8 @@ def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:
     first = found[0]
     assert first is not None  # noqa: S101 - just asked
     is_sure = len(several) == len(handed) and all(each is not None and each.sure for each in found)
-    return Wrap(first.kind, first.call, is_sure)
+    in_ranks = all(each is not None and each.in_ranks for each in found)
+    return Wrap(first.kind, first.call, is_sure, in_ranks)
 
 
 def _is_of_one_process(tree: Tree, node: ast.expr) -> bool:
