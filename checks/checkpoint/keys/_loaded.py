@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import keyword
 
+from ._stripped import has_prefix
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree, Wrap
 
@@ -77,7 +79,11 @@ def can_be_loaded_back(script: Script, project: Around, wrap: Wrap) -> bool:
     for tree in (script.tree, *(each for _, each in project.trees("load_state_dict"))):
         for named in tree.members.get("load_state_dict", ()):
             call = tree.parents[named]
-            if not isinstance(call, ast.Call) or call.func is not named or call.keywords or len(call.args) != 1:
+            if not isinstance(call, ast.Call) or call.func is not named or len(call.args) != 1 or not strictly(call):
+                return True
+            if has_prefix(script, tree, call.args[0]):
+                continue
+            if call.keywords:
                 return True
             if not (_is_another_state(script, tree, call, named.value) or _is_wrapped_later(tree, named, wrap)):
                 return True
@@ -100,6 +106,16 @@ def _is_wrapped_later(tree: Tree, named: ast.Attribute, wrap: Wrap) -> bool:
         return False
     is_same = ast.unparse(wrap.call.args[0]) == named.value.id and tree.scope(named) is tree.scope(wrap.call)
     return is_same and named.lineno < wrap.line
+
+
+def strictly(call: ast.Call) -> bool | None:
+    """Whether keys that do not fit are refused, of a call of load_state_dict; None where that is not written out."""
+    match [each for each in call.keywords if each.arg != "assign"]:
+        case []:
+            return True
+        case [ast.keyword(arg="strict", value=ast.Constant(value=bool(strict)))]:
+            return strict
+    return None
 
 
 OF_A_GPU = re.compile(r"cuda(?!\.device_count)", re.IGNORECASE)

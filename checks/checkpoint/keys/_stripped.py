@@ -34,13 +34,37 @@ def is_stripped(script: Script, state: ast.expr) -> bool:
     return False
 
 
+PREFIXED = re.compile(r"(?:['\"]module\.['\"] ?\+ ?|f['\"]module\.\{)\w+")
+
+
+def has_prefix(script: Script, tree: Tree, state: ast.expr) -> bool:
+    """Whether all keys of a state dict are given the prefix, one by one: where they come from, they are without it."""
+    if not isinstance(state, ast.Name) or not isinstance(
+        held := script.value_in(tree, state), (ast.Dict, ast.DictComp)
+    ):
+        return False
+    if isinstance(held, ast.DictComp):
+        return PREFIXED.fullmatch(ast.unparse(held.key)) is not None
+    around = tree.function(state) or tree.module
+    loops = {above for each in _entries(around, state.id) for above in tree.above(each) if isinstance(above, ast.For)}
+    texts = [ast.unparse(each) for each in loops]
+    return bool(texts) and all(PREFIXED.search(each) and not re.search(r"\bif\b", each) for each in texts)
+
+
 def _takes_off(text: str) -> bool:
     return TAKEN_OFF.search(text) is not None and not PUT_ON.search(text)
 
 
 def _is_filled_so(tree: Tree, function: ast.AST, name: str) -> bool:
     """Whether a dict is filled with keys without the prefix, entry by entry, and in no other way."""
-    filled = [
+    filled = _entries(function, name)
+    loops = [next((above for above in tree.above(each) if isinstance(above, ast.For)), None) for each in filled]
+    return bool(filled) and all(loop is not None and _takes_off(ast.unparse(loop)) for loop in loops)
+
+
+def _entries(function: ast.AST, name: str) -> list[ast.Assign]:
+    """Return the statements that give a dict an entry."""
+    return [
         each
         for each in ast.walk(function)
         if isinstance(each, ast.Assign)
@@ -48,5 +72,3 @@ def _is_filled_so(tree: Tree, function: ast.AST, name: str) -> bool:
         and isinstance(each.targets[0].value, ast.Name)
         and each.targets[0].value.id == name
     ]
-    loops = [next((above for above in tree.above(each) if isinstance(above, ast.For)), None) for each in filled]
-    return bool(filled) and all(loop is not None and _takes_off(ast.unparse(loop)) for loop in loops)

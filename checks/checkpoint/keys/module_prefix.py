@@ -40,14 +40,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    by_parameter,
+    lint,
+    log_pattern,
+)
 
 from .._look import few
 from .._reason import OTHER_NETWORK, Reason, on_refusal
 from .._refusal import refusal
-from ._loaded import can_be_loaded_back, into_bare, key_of
+from ._loaded import can_be_loaded_back, into_bare, key_of, strictly
 from ._saved import saved
 from ._stripped import is_stripped
 from ._wrappers import Wrapper, facets
@@ -126,19 +139,50 @@ def stripped_in_source(script: Script) -> Iterator[Finding]:
     """Look for a state dict without the prefix that is loaded into a model which is wrapped at that line."""
     for call in script.nodes(ast.Call):
         match call:
-            case ast.Call(func=ast.Attribute(value=model, attr="load_state_dict"), args=[state]) if not call.keywords:
-                wrap = script.wrap(model)
-                if wrap is not None and wrap.sure and not script.guards(call) and is_stripped(script, state):
-                    bare = f"{script.code(model)}.module.load_state_dict({script.code(state)})"
-                    yield Finding(
-                        f"keys without module. are loaded into {script.code(model)}, the {wrap.kind} of line "
-                        f"{wrap.line}: all are missing, a RuntimeError",
-                        (script.seen(call, bare), script.seen(wrap.call)),
-                        Fix(
-                            "load into the bare model", edits=(script.replaced(model, f"{script.code(model)}.module"),)
-                        ),
-                        script.place(call),
-                    )
+            case ast.Call(func=ast.Attribute(value=model, attr="load_state_dict"), args=[state]):
+                wrap = script.wrap(model) or _of_some_caller(script, model)
+                if wrap is None or not wrap.in_ranks or _is_told_apart(script, call) or not is_stripped(script, state):
+                    continue
+                strict = strictly(call)
+                if strict is not None:
+                    yield _loaded(script, call, model, wrap, is_strict=strict)
+
+
+def _of_some_caller(script: Script, model: ast.expr) -> Wrap | None:
+    """Return how a model is wrapped that a call of the file hands to the function that loads; another can hand a bare.
+
+    None where the function gives the variable anything else.
+    """
+    function = script.function(model)
+    if not isinstance(model, ast.Name) or not isinstance(function, ast.FunctionDef):
+        return None
+    bindings = script.tree.lookup(model.id, model)
+    if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
+        return None
+    handed = [by_parameter(function, site).get(model.id) for site in script.sites(function)]
+    wraps = [replace(wrap, sure=False) for each in handed if each is not None and (wrap := script.wrap(each))]
+    return next((each for each in wraps if each.in_ranks), None)
+
+
+TOLD_APART = re.compile(r"hasattr|isinstance|module|dist|ddp|parallel|world|gpu|multi|wrap|type\(", re.IGNORECASE)
+"""Words of a test that can ask whether there is a wrapper."""
+
+
+def _is_told_apart(script: Script, call: ast.Call) -> bool:
+    """Whether a test before a line can have asked whether the model is wrapped, or what the keys begin with."""
+    return any(TOLD_APART.search(script.code(each.test)) for each in script.guards(call))
+
+
+def _loaded(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap, *, is_strict: bool) -> Finding:
+    name = script.code(model)
+    bare = f"{name}.module" if wrap.sure else f'getattr({name}, "module", {name})'
+    end = "all are missing, a RuntimeError" if is_strict else "none is loaded, and with strict=False no error says so"
+    return Finding(
+        f"keys without module. are loaded into {name}, the {wrap.kind} of line {wrap.line}: {end}",
+        (script.seen(call, f"{bare}.load_state_dict({script.code(call.args[0])})"), script.seen(wrap.call)),
+        Fix("load into the bare model", edits=(script.replaced(model, bare),)),
+        script.place(call),
+    )
 
 
 def _is_apart(script: Script, node: ast.AST, wrap: Wrap) -> bool:

@@ -108,7 +108,7 @@ def _is_name(node: ast.AST) -> bool:
 
 def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
     if binding.value is None:
-        return None
+        return _by_helper(tree, binding.whole, depth, binding.part) if binding.whole is not None else None
     if isinstance(binding.value, (ast.Name, ast.Attribute)) or made(tree, binding.value):
         return wrap_at(tree, binding.value, depth - 1)
     if isinstance(binding.value, ast.Call) and resolve(tree, binding.value.func) == "torch.compile":
@@ -118,16 +118,25 @@ def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
     return _by_helper(tree, binding.value, depth) if isinstance(binding.value, ast.Call) else None
 
 
-def _by_helper(tree: Tree, call: ast.Call, depth: int) -> Wrap | None:
-    """Return the wrap that a function of the file returns on all its ways: ``model = wrapped(model)``."""
+def _by_helper(tree: Tree, call: ast.Call, depth: int, part: int | None = None) -> Wrap | None:
+    """Return the wrap that a function of the file returns on all its ways, or as a part of what it returns.
+
+    ``model = wrapped(model)``, and ``model, optimizer = build()``.
+    """
     function = function_named(tree, call.func)
     if not isinstance(function, ast.FunctionDef):
         return None
-    found = [wrap_at(tree, each, depth - 1) for each in returned(tree, function)]
+    answers = [each if part is None else _part_of(each, part) for each in returned(tree, function)]
+    found = [wrap_at(tree, each, depth - 1) if each is not None else None for each in answers]
     wraps = [each for each in found if each is not None and each.kind == "DistributedDataParallel"]
     if not wraps or len(wraps) < len(found):
         return None
     return Wrap(wraps[0].kind, wraps[0].call, all(each.sure for each in wraps), all(each.in_ranks for each in wraps))
+
+
+def _part_of(answer: ast.expr, part: int) -> ast.expr | None:
+    parts = answer.elts if isinstance(answer, ast.Tuple) else []
+    return parts[part] if part < len(parts) and not any(isinstance(each, ast.Starred) for each in parts) else None
 
 
 def _handed_back(tree: Tree, call: ast.Call) -> ast.expr | None:
