@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import ACCELERATOR, by_parameter, dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Edit, Script
+    from ddpdoctor.check import Around, Edit, Script, Tree
 
 SAMPLER = "torch.utils.data.DistributedSampler"
 LOADER = "torch.utils.data.DataLoader"
@@ -152,11 +152,28 @@ def is_evaluation(script: Script, name: str, loop: ast.For) -> bool:
     if EVALUATION.search(name):
         return True
     function = script.function(loop)
-    outer = [node for node in script.tree.above(loop) if isinstance(node, (ast.With, ast.AsyncWith))]
-    around = [ast.unparse(item.context_expr) for node in outer for item in node.items]
-    around += [ast.unparse(each) for each in getattr(function, "decorator_list", ())]
-    has_no_gradients = any("no_grad" in each or "inference_mode" in each for each in around)
-    return has_no_gradients or (_follows_eval(script, loop) and not script.learns(loop))
+    decorators = [ast.unparse(each) for each in getattr(function, "decorator_list", ())]
+    if any(NO_GRADIENTS.search(each) for each in decorators) or _keeps_no_gradients(script.tree, loop):
+        return True
+    if isinstance(function, ast.FunctionDef) and _is_called_without_gradients(script, function):
+        return True
+    return _follows_eval(script, loop) and not script.learns(loop)
+
+
+NO_GRADIENTS = re.compile("no_grad|inference_mode")
+
+
+def _keeps_no_gradients(tree: Tree, node: ast.AST) -> bool:
+    """Whether a node stands within ``with torch.no_grad():``."""
+    outer = [each for each in tree.above(node) if isinstance(each, (ast.With, ast.AsyncWith))]
+    return any(NO_GRADIENTS.search(ast.unparse(item.context_expr)) for each in outer for item in each.items)
+
+
+def _is_called_without_gradients(script: Script, function: ast.FunctionDef) -> bool:
+    """Whether all calls of a function that are seen, here and in other files, stand within such a ``with``."""
+    sites = [(script.tree, each) for each in script.sites(function)]
+    sites += script.tree.callers(function) if script.tree.callers is not None else []
+    return bool(sites) and all(_keeps_no_gradients(*each) for each in sites)
 
 
 def _follows_eval(script: Script, loop: ast.For) -> bool:

@@ -66,7 +66,7 @@ def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str,
 
 def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
-    if not is_own(script) or not re.search("no_grad|inference_mode", script.text):
+    if not is_own(script) or not project.says("no_grad|inference_mode"):
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
