@@ -152,6 +152,7 @@ from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
 from ddpdoctor.source.launching.yaml_node import Node as Node
+from ddpdoctor.source.reach.alike import runs_alike as runs_alike
 from ddpdoctor.source.reach.callbacks import (
     Callback as Callback,
     Caller as Caller,
@@ -168,10 +169,9 @@ from ddpdoctor.source.reach.exits import (
     LoopLeft as LoopLeft,
     loop_left as loop_left,
     returns_above as returns_above,
-    runs_alike as runs_alike,
     ways_past as ways_past,
 )
-from ddpdoctor.source.reach.guards import tests_around as tests_around
+from ddpdoctor.source.reach.guards import Guard as Guard, decided_at as decided_at, tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
 from ddpdoctor.source.reach.rank_facts import Fact as Fact
 from ddpdoctor.source.reach.ranks import (
@@ -185,6 +185,7 @@ from ddpdoctor.source.reach.ranks import (
     other_ranks_only as other_ranks_only,
     rank_block as rank_block,
     rank_condition as rank_condition,
+    rank_given_at as rank_given_at,
 )
 from ddpdoctor.source.reach.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS

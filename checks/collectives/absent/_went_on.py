@@ -25,6 +25,12 @@ UNEVEN = Fix(
     "give every rank the same number of iterations, and leave the loop on all ranks together",
     diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
 )
+CUT = replace(
+    UNEVEN,
+    diff="+steps = torch.tensor(len(batches))\n+dist.all_reduce(steps, op=dist.ReduceOp.MIN)\n"
+    "-for batch in batches:\n+for batch in itertools.islice(batches, int(steps)):",
+)
+"""Join answers in place of a rank that has ended what DDP reduces, and no collective of the script's own."""
 SKIPPED = Fix(
     "let all ranks make this call: what decides there (a test, an early return, a cached result) answers alike on all, "
     "and a rank that has nothing gives zeros",
@@ -42,6 +48,11 @@ AGREED = Fix(
     diff="+flag = torch.tensor(float({test}), device=device)\n"
     "+torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)\n-if {test}:\n+if flag > 0:\n     continue",
 )
+
+
+def uneven(operation: str) -> Fix:
+    """Return how ranks come to as many passes of a loop in which one of them waits."""
+    return UNEVEN if operation == "backward" or "DistributedDataParallel" in operation else CUT
 
 
 def went_on(found: GoneOn, event: PeerLost) -> Finding:

@@ -11,7 +11,8 @@ or NumelIn; another SeqNum; a watchdog's queue that is shorter (workMetaList_.si
 
 Compare the stacks of the rank that differs and of another one: `py-spy dump --pid PID`, or the flight recorder's
 dumps (TORCH_NCCL_TRACE_BUFFER_SIZE=20000), which `ddpdoctor explain` compares. `ddpdoctor run` shows where each rank
-waits.
+waits. Where one rank is past a loop that counts to what all ranks have alike, the loop has not ended earlier there: the
+rank has left a call of it out, and the early returns and tests before that call are named.
 
 ## How to mend it
 
@@ -61,8 +62,9 @@ from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._accumulated import no_sync_in, unlike_accumulation
+from ._alike import left_out_of_loop
 from ._under_a_test import under_a_test
-from ._went_on import FIX, UNEVEN, left_out_by, went_on
+from ._went_on import FIX, left_out_by, uneven, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
@@ -201,7 +203,7 @@ def _in_iterations(event: Stalled) -> Finding | None:
             ),
             *seen(event),
         ),
-        UNEVEN,
+        uneven(first.operation),
         place(first.site, rank=first.rank),
         ambiguity=Ambiguity(
             (
@@ -222,11 +224,13 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
     ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
     if ahead.forwards == behind.forwards > 0 and (unsynced := no_sync_in(loop)):
         return unlike_accumulation(ahead, behind, unsynced, event)
+    if (by_test := left_out_of_loop(found, ahead, behind, event)) is not None:
+        return by_test
     return Finding(
         f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
         f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",
         seen(event),
-        UNEVEN,
+        uneven(behind.operation),
         place(loop, rank=ahead.rank),
     )
 

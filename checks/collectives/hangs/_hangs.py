@@ -29,6 +29,7 @@ from .calls._members import passed_over
 from .calls._once_more import once_more
 from .source._batches import behind_a_batch
 from .source._callbacks import in_callback, of_thread
+from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
 from .source._guards import crossed, guarded
 from .source._handlers import handling
@@ -214,13 +215,15 @@ def _why_unlike(event: Stalled, training: Training) -> Hang | None:
         return Hang.PASSES
     if _has_run_out(event, training):
         return Hang.EXITED
+    if left_out_by_test(event, training):
+        return Hang.DIVERGED
     return Hang.BRANCH if in_branch(event.ranks) else None
 
 
 def _has_run_out(event: Stalled, training: Training) -> bool:
     """Whether one rank has left a loop that has no way out but its end, and calls in it came right before, on both."""
     left = loop_left_by(event, training)
-    if left is None or left.loop.exits:
+    if left is None or left.loop.exits or left.loop.alike:
         return False
     recent = {each.rank: each.recent for each in event.ranks}
     inside, outside = recent[left.other], recent[left.rank]

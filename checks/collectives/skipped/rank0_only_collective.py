@@ -54,6 +54,7 @@ from ddpdoctor.check import (
     lint,
     log_pattern,
     place,
+    rank_given_at,
 )
 
 from ..hangs._hangs import Hang, on_hang
@@ -145,12 +146,14 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
     caller = "" if found.at == found.site else f", called at {short(found.site)}"
     does = "waits in" if found.waits else "called"
     told = told_of(found.at, found.call, found.guard)
+    given = rank_given_at(found.site.file, found.site.line)
     fix = by_callers(position.stack, found.site, found.guard) if caller else None
     return Finding(
         f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
+            *([Evidence(given[0], "", f"{found.site.file}:{given[1]}")] if given else []),
         ),
         WITHOUT_WRAPPER if found.call in FORWARDS else fix or told.fix,
         place(found.at, rank=position.rank),

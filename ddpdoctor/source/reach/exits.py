@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.alike import runs_alike
 from ddpdoctor.source.text.lines import tree_of
 
 if TYPE_CHECKING:
+    from ddpdoctor.source.reach.alike import Loop
     from ddpdoctor.source.text.tree import Tree
 
 Line = tuple[str, int, str]
 """File, line and function, as a stack has them."""
-Loop = ast.For | ast.While
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef)
 WAYS: dict[type[ast.AST], str] = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return"}
@@ -43,12 +44,16 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class LoopLeft:
-    """A loop that one rank is in and another one has left; ``ends_itself``: it can also have run out of items."""
+    """A loop that one rank is in and another one has left; ``ends_itself``: it can also have run out of items.
+
+    ``alike``: nothing ends it earlier on one rank than on another: it counts to what all ranks have alike.
+    """
 
     file: str
     line: int
     exits: tuple[Exit, ...]
     ends_itself: bool
+    alike: bool = False
 
     @property
     def only(self) -> Exit | None:
@@ -90,10 +95,12 @@ def loop_left(
     ways = sorted({way for each in known for way in _ways(each)}, key=lambda each: (each.file, each.line))
     inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
     steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
-    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and runs_alike(inner[1]))) or not all(
-        broken_off(file, loop.lineno) or runs_alike(loop) for file, loop in outer
+    runs = runs_alike(inner[1], tree_of(inner[0]))
+    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and runs)) or not all(
+        broken_off(file, loop.lineno) or runs_alike(loop, tree_of(file)) for file, loop in outer
     )
-    return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself)
+    alike = not ways and runs and all(runs_alike(loop, tree_of(file)) for file, loop in outer)
+    return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself, alike)
 
 
 def ways_past(file: str, line: int) -> tuple[Exit, ...]:
@@ -220,17 +227,3 @@ def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> 
         elif not isinstance(node, SCOPES):
             deeper = wanted - {"break", "continue"} if isinstance(node, (ast.For, ast.While)) else wanted
             yield from _within(file, list(ast.iter_child_nodes(node)), test, deeper)
-
-
-def runs_alike(loop: Loop) -> bool:
-    """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals."""
-    if isinstance(loop, ast.While):
-        return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
-    if "epoch" in ast.unparse(loop.target).lower():
-        return True
-    call = loop.iter
-    return (
-        isinstance(call, ast.Call)
-        and ast.unparse(call.func) == "range"
-        and all(isinstance(each, ast.Constant) for each in call.args)
-    )

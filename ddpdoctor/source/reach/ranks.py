@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import bare
 from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
@@ -59,6 +60,21 @@ def one_rank_only(file: str, line: int) -> str:
     if statement is None:
         return ""
     return next(chain(_tests(tree, statement), _decorators(tree, statement), _registrations(tree, statement)), "")
+
+
+def rank_given_at(file: str, line: int) -> tuple[str, int] | None:
+    """Return what gives an attribute its value by whose test one rank alone comes to a line, and where.
+
+    That is ``self.is_chief = dist.get_rank() == 0`` of the test ``if not self.is_chief: return``.
+    """
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    for guard in guards(tree, statement) if statement is not None else ():
+        for node in ast.walk(guard.test) if guard.who(tree) == ONE_RANK else ():
+            held = values(tree, node) if isinstance(node, ast.Attribute) else []
+            if len(held) == 1 and held[0].value is not None:
+                return f"{ast.unparse(node)} = {ast.unparse(held[0].value)}", held[0].line
+    return None
 
 
 def other_ranks_only(file: str, line: int) -> bool:

@@ -67,7 +67,7 @@ def left_alike(file: str, inside: int, outside: int) -> bool:
         for each in (*tree.of(ast.For), *tree.of(ast.While))
         if each.lineno <= inside <= (each.end_lineno or 0) and not each.lineno <= outside <= (each.end_lineno or 0)
     ]
-    return all(isinstance(each, ast.For) and runs_alike(each) and not _is_left(each, inside) for each in loops)
+    return all(isinstance(each, ast.For) and runs_alike(each, tree) and not _is_left(each, inside) for each in loops)
 
 
 def _is_left(loop: ast.For, inside: int) -> bool:

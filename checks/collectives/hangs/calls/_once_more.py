@@ -114,7 +114,7 @@ def _loop(site: Site | None) -> Loop | None:
         return None
     loop = max(around, key=lambda each: each.lineno)
     within = [each for each in ast.walk(loop) if isinstance(each, STAYS) and _spans(each, site.line)]
-    return None if within or runs_alike(loop) else loop
+    return None if within or runs_alike(loop, tree) else loop
 
 
 def _spans(node: ast.AST, line: int) -> bool:

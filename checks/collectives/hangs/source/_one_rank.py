@@ -39,6 +39,8 @@ OF_FRAMEWORKS = WRITE_ALONE | frozenset(
 RANK = re.compile(r"rank|main|master|process_(?:zero|index)|global_zero|chief", re.IGNORECASE)
 """What tells that a term of a test is about the rank."""
 UNDER = "under `if "
+LEFT_BEFORE = re.compile(r"where `(.+)` is false")
+"""How a test is told that all other ranks leave by, before a call."""
 CONSTRUCTION = "DistributedDataParallel()"
 """What the watch calls the wrapping of a model, in which all ranks take part."""
 WITHOUT_RESULT = frozenset("barrier fit load_checkpoint load_state wait_for_everyone".split())
@@ -157,6 +159,9 @@ def rewritten(guard: str, code: str, result: str = "") -> str:
 
     ``result`` names what the code returns, where one rank prints that.
     """
+    if (left := LEFT_BEFORE.fullmatch(guard)) is not None:
+        of_rank, others = _parted(left[1], ast.Or)
+        return f"-if {left[1]}:\n+if {others}:" if others else f"+{code}   # on all ranks, before `if {of_rank}`"
     if not guard.startswith(UNDER):
         return f"+{code}   # on all ranks"
     test = shown(guard).removeprefix("if ")
@@ -169,18 +174,19 @@ def rewritten(guard: str, code: str, result: str = "") -> str:
     return f"-if {test}:\n-    print({code})\n{around}{line}{result} = {code}\n{printed}"
 
 
-def _parted(test: str) -> tuple[str, str]:
+def _parted(test: str, joined: type[ast.boolop] = ast.And) -> tuple[str, str]:
     """Return the terms of a test that are about the rank, and those that are not; all of it as the first if unsure."""
+    word = " and " if joined is ast.And else " or "
     try:
         tree = ast.parse(test, mode="eval").body
     except NO_PYTHON:
         return test, ""
-    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
+    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, joined):
         return test, ""
     terms = [ast.unparse(each) for each in tree.values]
     of_rank = [each for each in terms if RANK.search(each)]
     others = [each for each in terms if each not in of_rank]
-    return (" and ".join(of_rank), " and ".join(others)) if of_rank else (test, "")
+    return (word.join(of_rank), word.join(others)) if of_rank else (test, "")
 
 
 def shown(guard: str) -> str:

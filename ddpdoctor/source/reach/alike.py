@@ -1,0 +1,73 @@
+"""What is alike on all ranks: how often a loop runs, and the answer of a test."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.reach.bound import given, value, values
+from ddpdoctor.source.reach.rank_facts import DEPTH
+from ddpdoctor.source.reach.rankish import is_shared
+from ddpdoctor.source.text.names import resolve
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.text.bindings import Binding
+    from ddpdoctor.source.text.tree import Tree
+
+Loop = ast.For | ast.While
+ANSWERS = frozenset(
+    "torch.distributed.is_available torch.distributed.is_initialized torch.distributed.get_world_size"
+    " torch.is_grad_enabled torch.cuda.is_available".split()
+)
+"""Functions that answer alike on all ranks."""
+JOINED = (ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+
+
+def runs_alike(loop: Loop, tree: Tree) -> bool:
+    """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals and of options."""
+    if isinstance(loop, ast.While):
+        return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+    if "epoch" in ast.unparse(loop.target).lower():
+        return True
+    call = loop.iter
+    return (
+        isinstance(call, ast.Call)
+        and ast.unparse(call.func) == "range"
+        and all(_is_alike_count(tree, each) for each in call.args)
+    )
+
+
+def _is_alike_count(tree: Tree, count: ast.expr) -> bool:
+    """Whether a number is the same on all ranks: a literal, what a name holds that is given one, or an option."""
+    match count:
+        case ast.BinOp(left=left, right=right):
+            return _is_alike_count(tree, left) and _is_alike_count(tree, right)
+        case ast.Name() | ast.Attribute():
+            return is_shared(tree, count, DEPTH) or isinstance(value(tree, count), ast.Constant)
+    return isinstance(count, ast.Constant)
+
+
+def answers_alike(tree: Tree, test: ast.AST, depth: int = 4) -> bool:
+    """Whether a test has one answer on all ranks in the same pass: it asks for a count, a mode or an option."""
+    match test:
+        case ast.Constant() | ast.Name(id="__name__") | ast.Attribute(attr="training"):
+            return True
+        case ast.Call(func=function):
+            return resolve(tree, function) in ANSWERS
+        case ast.Name() | ast.Attribute():
+            held = values(tree, test)
+            return is_shared(tree, test, DEPTH) or (bool(held) and all(_is_alike(tree, each, depth) for each in held))
+    return isinstance(test, JOINED) and all(answers_alike(tree, each, depth) for each in ast.iter_child_nodes(test))
+
+
+def _is_alike(tree: Tree, binding: Binding, depth: int) -> bool:
+    """Whether a name is given what all ranks have alike: what a loop counts, or what all callers pass."""
+    match binding.node:
+        case ast.For(target=ast.Name(), iter=ast.Call(func=ast.Name(id="range"))):
+            return True
+        case ast.For(target=ast.Tuple(elts=[ast.Name() as first, _]), iter=ast.Call(func=ast.Name(id="enumerate"))):
+            return any(each is binding for each in tree.lookup(first.id, first))
+        case ast.AugAssign(value=ast.Constant()):
+            return True
+    held = given(tree, binding) if depth else None
+    return bool(held) and all(answers_alike(there, each, depth - 1) for there, each in held or ())
