@@ -42,9 +42,14 @@ main()
 
 
 def told(
-    tmp_path: Path, test: str = "x.numel() == 0", items: str = "range(60)", operation: str = "all_to_all"
+    tmp_path: Path,
+    test: str = "x.numel() == 0",
+    items: str = "range(60)",
+    operation: str = "all_to_all",
+    *,
+    ended: bool = False,
 ) -> Finding:
-    """Return what is said of two ranks, of which one is past the loop."""
+    """Return what is said of two ranks, of which one is past the loop, or has ended."""
     path = tmp_path / "train.py"
     path.write_text(dedent(TRAIN).format(test=test, items=items), encoding="utf-8")
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -55,9 +60,10 @@ def told(
     started = Site(str(path), len(lines), "<module>")
     waits = Site(str(path), inside, "forward"), Site(str(path), calls, "main"), started
     left = Site(str(path), outside, "main"), started
+    past = Position(rank=1, pid=2, doing=Doing.WAITING, seconds=9, site=left[0], operation="barrier", stack=left)
     ranks = (
         Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=waits[0], operation=operation, stack=waits),
-        Position(rank=1, pid=2, doing=Doing.WAITING, seconds=9, site=left[0], operation="barrier", stack=left),
+        Position(rank=1, pid=2, doing=Doing.ENDED, seconds=9) if ended else past,
     )
     (found,) = Dispatcher(CHECKS).see(Stalled(pid=0, time=2.0, ranks=ranks, world_size=2))
     return found.finding
@@ -113,3 +119,15 @@ def test_join_is_offered_for_what_ddp_reduces_alone(tmp_path: Path, operation: s
 
     assert "has left the loop" in found.message
     assert ("Join" in (found.fix.diff or "")) == joins
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ("range(9)", "rank 1, which has come to its end, has made a call of it less"),
+        ("batches", "rank 1 has ended after"),
+    ],
+)
+def test_of_a_rank_that_has_come_to_its_end_as_well(tmp_path: Path, items: str, said: str) -> None:
+    """Which a watch knows; of a loop over its own batches, its end is named."""
+    assert said in told(tmp_path, items=items, ended=True).message

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Site, place
+from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, Site, place
 
 from ..hangs._told import seen, short, table
 from ..hangs.source._deciding import deciding
@@ -32,8 +32,8 @@ def left_out_of_loop(found: LeftBy, ahead: Position, behind: Position, event: St
     passed = f", {_told(tests[0])}" if len(tests) == 1 else ""
     site, guard = tests[0] if tests else (loop, None)
     return Finding(
-        f"the loop at {short(loop)} runs as often on all ranks, and rank {ahead.rank}, which is past it in "
-        f"{ahead.operation} at {short(ahead.site)}, has made a call of it less than rank {behind.rank}, which waits in "
+        f"the loop at {short(loop)} runs as often on all ranks, and rank {ahead.rank}, which {_past(ahead)}, has "
+        f"made a call of it less than rank {behind.rank}, which waits in "
         f"{behind.operation} at {short(behind.site)}{passed}",
         (
             *(
@@ -49,6 +49,12 @@ def left_out_of_loop(found: LeftBy, ahead: Position, behind: Position, event: St
         table=table(event),
         ambiguity=None if passed else _what_remains(tests, ahead, behind),
     )
+
+
+def _past(ahead: Position) -> str:
+    if ahead.doing is Doing.ENDED:
+        return "has come to its end"
+    return f"is past it in {ahead.operation} at {short(ahead.site)}"
 
 
 def _told(test: tuple[Site, Guard]) -> str:

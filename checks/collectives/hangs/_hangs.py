@@ -17,6 +17,7 @@ from ddpdoctor.check import (
 
 from ..._store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
+from ._left import left_by
 from ._meeting import met_apart
 from ._pairs import MESSAGES, Pair, in_branches, root_of, unanswered, unsent
 from ._stops import stop_of_some_ranks
@@ -125,7 +126,11 @@ def _for_want_of(verdict: Hang, event: Stalled, training: Training) -> Hang:
 
 
 def _why_left(event: Stalled, training: Training) -> Hang:
-    return _skipped(event, training) or (Hang.GUARDED if guarded(event) else Hang.LEFT)
+    found = _skipped(event, training) or (Hang.GUARDED if guarded(event) else Hang.LEFT)
+    at_its_end = (
+        found is Hang.LEFT and not event.outside and not any(left_by(each.rank, training) for each in event.ranks)
+    )
+    return Hang.DIVERGED if at_its_end and left_out_by_test(event, training) else found
 
 
 def _skipped(event: Stalled, training: Training) -> Hang | None:
