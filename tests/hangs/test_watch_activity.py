@@ -105,6 +105,18 @@ REDISTRIBUTES = (
     Frame(f"{TORCH}/distributed/tensor/_api.py", 620, "full_tensor"),
     Frame("/home/me/train.py", 30, "main"),
 )
+REDISTRIBUTES_NOW = (
+    Frame(f"{TORCH}/_ops.py", 882, "redispatch"),
+    Frame(f"{TORCH}/_library/autograd.py", 41, "forward_no_grad"),
+    Frame(f"{TORCH}/_library/autograd.py", 123, "autograd_impl"),
+    *REDISTRIBUTES[:2],
+    Frame(f"{TORCH}/distributed/_functional_collectives.py", 1122, "wait"),
+    Frame(f"{TORCH}/distributed/tensor/_redistribute.py", 1766, "redistribute_local_tensor"),
+    Frame(f"{TORCH}/distributed/tensor/_redistribute.py", 1918, "forward"),
+    Frame(f"{TORCH}/autograd/function.py", 625, "apply"),
+    *REDISTRIBUTES[2:],
+)
+"""As torch 2.13 does it: a function of autograd around it has a method of DDP's name."""
 
 
 def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> None:
@@ -118,6 +130,9 @@ def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> No
     of_fabric = Frame("/venv/lib/python3.11/site-packages/lightning/fabric/utilities/distributed.py", 1, "__exit__")
     assert operation_of((method, of_fabric, *WAITS[-1:])) == OF_GROUP, "no function of torch is around"
     assert operation_of(REDISTRIBUTES) == "redistribute"
+    assert operation_of(REDISTRIBUTES_NOW) == "redistribute"
+    of_the_users = (*REDISTRIBUTES_NOW[:3], Frame("/home/me/ops.py", 3, "my_op"))
+    assert operation_of(of_the_users) == "", "an operation of the user's own that computes"
     assert operation_of(COMPUTES) == ""
     assert operation_of(COMPUTES[1:]) == "forward of DistributedDataParallel"
     assert inner_function(COMPUTES) == "linear.forward"

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 # Frames of torch that wait for others, by the end of their file's path.
 WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
 # Functions of functional collectives, which DTensors communicate by, and those of them that only wait.
-FUNCTIONAL = ("torch/distributed/_functional_collectives.py", "torch/distributed/tensor/_redistribute.py")
+OF_DTENSOR = "torch/distributed/tensor/_redistribute.py"
+FUNCTIONAL = ("torch/distributed/_functional_collectives.py", OF_DTENSOR)
 ONLY_WAITS = {"wait_tensor", "trigger_wait", "wait", "__torch_dispatch__"}
 REDISTRIBUTE = "redistribute"
 """What DTensors do when one rank needs the parts of the others: ``full_tensor()``, and norms, too."""
 # What may stand further in: a frame of any other file is one of a computation.
 WITHIN = (
-    "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_dynamo/eval_frame.py",
+    "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_library/", "/torch/_dynamo/eval_frame.py",
     "/torch/utils/_contextlib.py", "/contextlib.py",
 )  # fmt: skip
 WAIT = "Work.wait"
@@ -54,7 +55,7 @@ def operation_of(frames: tuple[Frame, ...]) -> str:
         if frame.file.endswith(WAITS):
             name = frame.function
         elif frame.file.endswith(FUNCTIONAL):
-            name = REDISTRIBUTE if frame.function in ONLY_WAITS or "redistribute" in frame.function else frame.function
+            name = REDISTRIBUTE if frame.function in ONLY_WAITS or OF_DTENSOR in frame.file else frame.function
     return CONSTRUCTED.get(name, name) or _of_a_framework(frames)
 
 
