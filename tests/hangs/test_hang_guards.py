@@ -206,6 +206,31 @@ def test_what_the_caller_calls_is_what_all_ranks_are_to_call(tmp_path: Path) -> 
     )
 
 
+SHARDED = """def log_step(step, net):
+    norms = {n: p.full_tensor().norm() for n, p in net.named_parameters()}
+is_main = dist.get_rank() == 0
+for step in range(100):
+    if step == 99 and is_main:
+        log_step(step, net)
+dist.barrier()
+"""
+
+
+def test_a_helper_in_which_shards_are_gathered_leaves_the_test_of_the_rank(tmp_path: Path) -> None:
+    """Its names are its own: the call of the helper moves, and the test of the step stays around it."""
+    path = tmp_path / "train.py"
+    path.write_text(SHARDED, encoding="utf-8")
+    stack = (Site(str(path), 2, "log_step"), Site(str(path), 6, "<module>"))
+    zero = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="redistribute", stack=stack)
+    event = Stalled(pid=0, time=2.0, ranks=(zero, waits(str(path), 1, "barrier", 7)), world_size=2)
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert "let all ranks call log_step, in which p.full_tensor() gathers" in found.finding.fix.summary
+    assert found.finding.fix.diff == (
+        "-if step == 99 and is_main:\n-    log_step(step, net)\n+if step == 99:\n+    log_step(step, net)"
+    )
+
+
 HANDLER = """import ignite.distributed as idist
 def update(engine, batch):
     loss(batch).backward()

@@ -47,12 +47,14 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, one_more_in_a_row, unanswered, unsent
 from ..hangs._told import seen, short, table
 from ._messages import other_tag, passed_by
+from ._rounds import COUNTED, counted_apart, sends_first
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
-COUNTED = Fix(
-    "let both sides count alike: send the number of messages first",
-    diff="+count = torch.tensor([len(chunks)])\n+dist.send(count, dst)   # dist.recv(count, src) there\n"
-    " for chunk in chunks:\n     dist.send(chunk, dst)",
+AT_ONCE = Fix(
+    "let one side send first, or post both at once",
+    diff="-dist.recv(incoming, peer)\n-dist.send(outgoing, peer)\n"
+    "+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, peer),\n"
+    "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
 )
 
 
@@ -66,22 +68,20 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         or _past(event)
         or passed_by(event)
         or _one_more(event)
+        or counted_apart(event)
         or _deadlock(event)
     )
 
 
 def _deadlock(event: Stalled) -> Finding:
     told = "; ".join(_waiting(each) for each in event.ranks[:4])
+    remains = sends_first(event)
     return Finding(
         f"no message is on its way: {told}",
         seen(event),
-        Fix(
-            "let one side send first, or post both at once",
-            diff="-dist.recv(incoming, peer)\n-dist.send(outgoing, peer)\n"
-            "+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, peer),\n"
-            "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
-        ),
+        COUNTED if remains else AT_ONCE,
         place(event.ranks[0].site, rank=event.ranks[0].rank),
+        ambiguity=remains,
         table=table(event),
     )
 

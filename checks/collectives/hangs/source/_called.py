@@ -115,8 +115,7 @@ def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
     """
     at = next((at for at, each in enumerate(stack) if each == site), 0)
     within = calls_at(stack[0].file, stack[0].line) if stack else []
-    if any(last_name(each.func) in STATE for each in within):
-        return None  # what it returns is written beside it
+    gathers = next((ast.unparse(each) for each in within if last_name(each.func) in STATE), "")
     name = stack[at - 1].function if at else ""
     calls = [each for each in calls_at(site.file, site.line) if last_name(each.func) == name]
     if len(calls) != 1:
@@ -125,7 +124,8 @@ def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
     code = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
     statement = statement_at(tree_of(site.file), site.line)
     if isinstance(statement, ast.Expr) and statement.value is calls[0]:
-        what = f"let all ranks call {name}, which communicates; within it, what one rank is to write stays under a test"
+        does = f"in which {gathers} gathers" if gathers and len(gathers) <= LONGEST else "which communicates"
+        what = f"let all ranks call {name}, {does}; within it, what one rank is to write stays under a test"
         return Fix(what, diff=rewritten(guard, code))
     what = f"let all ranks call {name}, which communicates, and print or save on rank 0 only"
     return Fix(what, diff=rewritten(guard, code, result="result"))
