@@ -20,6 +20,7 @@ from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck.looks.builds import of_left_lock, waits_for_build
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.gpus import uses
+from ddpdoctor.stuck.looks.roots import root
 from ddpdoctor.stuck.ranks.processes import identities
 from ddpdoctor.stuck.ranks.unreaped import ended_ranks, gone_from_here
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
@@ -119,6 +120,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     sites = tuple(_sites(frames))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
+    call = Communication(0, 0.0, operation, "", root(operation, seen.stack), site)
     return Position(
         rank=rank.identity.rank,
         pid=rank.pid,
@@ -127,7 +129,9 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         site=site,
         operation=operation if waits else "",
         function=inner_function(frames),
-        recent=(Communication(0, 0.0, operation, "", "", site),) if waits and operation != JOINING else (),
+        recent=(Communication(0, 0.0, operation, "", root(operation, seen.stack), site),)
+        if waits and operation != JOINING
+        else (),
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,

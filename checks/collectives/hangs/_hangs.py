@@ -25,7 +25,7 @@ from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
 from .calls._branches import in_branch
-from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
+from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, roots_apart, uneven
 from .calls._members import passed_over
 from .calls._once_more import once_more
 from .source._batches import behind_a_batch
@@ -241,7 +241,7 @@ def _unlike(event: Stalled, training: Training) -> Hang:
         return Hang.ORDER if at_odds(event) or turned(event) else Hang.UNSENT
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
-        return Hang.DIVERGED if iterations(event) else Hang.SAME
+        return Hang.DIVERGED if iterations(event) else Hang.ROOTS if roots_apart(event) else Hang.SAME
     if uneven(event, training):
         return Hang.UNEVEN
     if guarded(event):

@@ -48,12 +48,14 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Joined,
     Log,
     Position,
     Record,
     Role,
     Severity,
     Stalled,
+    Training,
     calls_at,
     log_pattern,
     place,
@@ -70,6 +72,10 @@ AILMENT = Ailment("DDP710", Severity.ERROR)
 FIX = Fix(
     "find the rank that did not come: have every rank write down its last collectives",
     command="TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 ddpdoctor run -- torchrun ...",
+)
+OF_GLOO = Fix(
+    "find the rank that did not come: have torch compare what each rank calls",
+    command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
 )
 LATE = (
     "a rank died, or hangs outside of the collective (data loading, I/O, a lock)",
@@ -203,8 +209,9 @@ def in_one_dump(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @on_hang(Hang.SAME)
-def while_training(event: Stalled) -> Iterator[Finding]:
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """All ranks are in the same line, and still nothing arrives."""
+    nccl = {each.backend for each in training.of(Joined)} != {"gloo"}
     first = event.ranks[0]
     groups = {each.rank: each.recent[-1].group for each in event.ranks if each.recent and each.recent[-1].group}
     differ = len(set(groups.values())) > 1
@@ -215,14 +222,16 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         (*(told if differ else ()), *seen(event)),
         Fix("call it in the same group on all ranks: each rank makes all groups, and all take the same one")
         if differ
-        else FIX,
+        else FIX
+        if nccl
+        else OF_GLOO,
         place(first.site, rank=first.rank),
         table=table(event),
         ambiguity=None
         if differ
         else Ambiguity(NEVER_COME, NUMBERS)
         if first.operation == JOINING
-        else Ambiguity((*_roots(first), *LATE[3:], *LATE[1:2]), ASK),
+        else Ambiguity((*_roots(first), *(LATE[3:] if nccl else STALLED[1:]), *LATE[1:2]), ASK),
     )
 
 

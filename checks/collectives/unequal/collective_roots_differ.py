@@ -26,12 +26,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, calls_at, place
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, calls_at, last_name, place
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import root_of
 from ..hangs._told import seen, short, table
-from ..hangs.calls._compared import first_mismatch
+from ..hangs.calls._compared import first_mismatch, roots_apart
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Site
@@ -42,7 +42,7 @@ AILMENT = Ailment("DDP709", Severity.ERROR)
 @on_hang(Hang.ROOTS)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the call, and the root that each of two ranks names."""
-    if pair := first_mismatch(event.ranks):
+    if pair := first_mismatch(event.ranks) or roots_apart(event):
         (rank, ours), (other, theirs) = pair
         word = "src" if ours.operation in {"broadcast", "scatter"} else "dst"
         at = "" if ours.site == theirs.site else f" at {short(theirs.site)}"
@@ -54,14 +54,30 @@ def while_training(event: Stalled) -> Iterator[Finding]:
                 Evidence(f"{word} is rank {root_of(theirs)}", "", f"rank {other}"),
                 *seen(event),
             ),
-            _consolidated(ours.site)
-            or Fix(
-                "name the same rank on all ranks",
-                diff=f"-dist.{ours.operation}(..., {word}=rank)\n+dist.{ours.operation}(..., {word}=0)",
-            ),
+            _consolidated(ours.site) or _decided(ours.site, ours.operation, word) or _same(ours.operation, word),
             place(ours.site),
             table=table(event),
         )
+
+
+def _same(operation: str, word: str) -> Fix:
+    return Fix(
+        "name the same rank on all ranks", diff=f"-dist.{operation}(..., {word}=rank)\n+dist.{operation}(..., {word}=0)"
+    )
+
+
+def _decided(site: Site | None, operation: str, word: str) -> Fix | None:
+    """Return the fix where each rank works out for itself whom to name, and that is not its own number."""
+    for call in calls_at(site.file, site.line) if site else ():
+        for each in call.keywords:
+            name = each.value.id if each.arg == word and isinstance(each.value, ast.Name) else ""
+            if name and "rank" not in name and last_name(call.func) == operation:
+                return Fix(
+                    "let one rank decide for all which rank is named",
+                    diff=f"+root = torch.tensor({name}, device=device)\n+dist.broadcast(root, src=0)\n"
+                    f"-dist.{operation}(..., {word}={name})\n+dist.{operation}(..., {word}=int(root))",
+                )
+    return None
 
 
 def _consolidated(site: Site | None) -> Fix | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Communication, Doing, EpochEnded, EpochStarted, Position, Progress, Stalled, Training
 
-from .._pairs import POINT_TO_POINT, in_branches, root_of
+from .._pairs import POINT_TO_POINT, Pair, in_branches, root_of
 from ..source._one_rank import DEFAULT
 
 NEW_GROUP = "new_group"
@@ -116,6 +116,16 @@ def at_odds(event: Stalled) -> tuple[Position, Position] | None:
         if first.stack == other.stack or in_branches(first.site, other.site):
             return first, other
     return None
+
+
+def roots_apart(event: Stalled) -> Pair | None:
+    """Return two ranks that wait at one line and name different roots there, as it is seen from outside."""
+    named = [(each.rank, each.recent[-1]) for each in event.ranks if each.recent and root_of(each.recent[-1])]
+    if not event.outside or not named:
+        return None
+    first = named[0]
+    alike = (each for each in named if each[1].site == first[1].site)
+    return next(((first, each) for each in alike if root_of(each[1]) != root_of(first[1])), None)
 
 
 def iterations(event: Stalled) -> dict[int, dict[str, int]]:
