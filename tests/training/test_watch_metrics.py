@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -90,6 +91,32 @@ for epoch in range(3):
         {counted}
         step(model, optimizer, (norm(inputs), labels))
 """
+PROJECTED = """
+class Quantizer:
+    def __init__(self):
+        self.proj = torch.randn(8, 3)
+        self.codebook = nn.functional.normalize(torch.randn(5, 3), dim=1)  # kept
+
+    def __call__(self, x):
+        return (nn.functional.normalize(x @ self.proj, dim=1) @ self.codebook.T).argmax(1)
+
+class Guess(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.quant, self.head = Quantizer(), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return nn.functional.cross_entropy(self.head(x), self.quant(x))
+
+torch.manual_seed(rank)
+guess = DistributedDataParallel(Guess())
+{given}
+optimizer = torch.optim.SGD(guess.parameters(), lr=0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    guess(torch.randn(4, 8)).backward()
+    optimizer.step()
+"""
 FAULTS = {
     "a meter of the file's own": ("metric-of-one-rank", "# guilty", EPOCHS + "    print(evaluate())\n"),
     "a stop that rank 0 decides and broadcasts": ("metric-of-one-rank", "# guilty", STOPPED.format(summed="pass")),
@@ -138,6 +165,23 @@ def test_the_fault_is_found_at_its_line(fault: tuple[str, str, str], tmp_path: P
     found, lines = _run(script, tmp_path, jobs)
 
     assert found == [(slug, next(at for at, text in enumerate(lines, 1) if mark in text))]
+
+
+@pytest.mark.parametrize("given", [(), ("codebook",), ("codebook", "proj")], ids=str)
+def test_all_that_differs_is_told_by_what_differs(given: tuple[str, ...], tmp_path: Path, jobs: Jobs) -> None:
+    """Norms that are alike are no evidence; the fix gives each tensor that rank 0 has not given, by its whole path."""
+    lines = [f"dist.broadcast(guess.module.quant.{each}, src=0)" for each in given]
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + PROJECTED.format(given="\n".join(lines)) + END)
+    found = [each.finding for each in watched(path, CHECKS, jobs)]
+    missing = [each for each in ("codebook", "proj") if each not in given]
+
+    assert [each.fix.diff for each in found] == [
+        "\n".join(f"+dist.broadcast(guess.module.quant.{each}, src=0)" for each in missing)
+    ] * bool(missing)
+    for each in found:
+        first, second = re.findall(r"(\S+) on rank", each.evidence[0].seen)
+        assert first != second
 
 
 @pytest.mark.parametrize("script", HEALTHY.values(), ids=HEALTHY)

@@ -35,6 +35,22 @@ HEALTHY = {
                 optimizer.step()
                 optimizer.zero_grad()
     """,
+    "a generator and a discriminator, whose losses are means over other numbers, one in every second step": """
+        make, judge = DDP(net()), DDP(nn.Linear(4, 1))
+        of_make, of_judge = sgd(make), sgd(judge)
+        for index in range(24):
+            fake = make(torch.randn(4, 8))
+            of_judge.zero_grad()
+            said = judge(torch.cat([torch.randn(4, 4), fake.detach()]))
+            nn.functional.binary_cross_entropy_with_logits(said, torch.ones(8, 1)).backward()
+            of_judge.step()
+            if index % 2 == 0:
+                judge.requires_grad_(False)
+                of_make.zero_grad()
+                nn.functional.binary_cross_entropy_with_logits(judge(fake), torch.ones(4, 1)).backward()
+                of_make.step()
+                judge.requires_grad_(True)
+    """,
     "no_sync around backward alone": """
         model = DDP(net())
         optimizer = sgd(model)

@@ -44,6 +44,15 @@ class Attribute:
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
         ][:1]
+        self.beside = {
+            each.attr
+            for _, own in self.classes
+            for node in ast.walk(own)
+            if isinstance(node, (ast.Assign, ast.AnnAssign))
+            for each in targets(node)
+            if isinstance(each, ast.Attribute)
+        }
+        """The attributes of its class: where one of them is named, the object is not meant as a whole."""
         self.bases = {"self", self.owner}
         for file, own in self.classes:
             if self._is_the_only_one(file, own):
@@ -135,7 +144,12 @@ class Attribute:
         return any(EXCHANGES.search(last_name(each.func)) for each in own)
 
     def _is_named(self, node: ast.AST) -> bool:
-        names = {last_name(each) for each in ast.walk(node)}
+        others = {
+            id(each.value)
+            for each in ast.walk(node)
+            if isinstance(each, ast.Attribute) and each.attr in self.beside - {self.name}
+        }
+        names = {last_name(each) for each in ast.walk(node) if id(each) not in others}
         return bool(names & {self.name, self.owner} - {"self", "model", ""})
 
     def _statements(self) -> Iterator[tuple[str, Function, ast.stmt]]:

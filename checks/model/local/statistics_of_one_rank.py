@@ -154,7 +154,6 @@ def _prints(row: list[Statistic]) -> list[tuple[float, ...] | None]:
 def _finding(found: Found, event: StepFingerprinted) -> Finding:
     paths = sorted(found)
     row, updated = next((each for each in found.values() if each[1]), found[paths[0]])
-    told = ", ".join(f"{each.print[-1]:.4g} on rank {rank}" for rank, each in enumerate(row[:8]) if each.print)
     how = "updated by each rank from its own samples" if updated else "not computed from the same samples"
     how += ", and DDP gives all ranks rank 0's at the next forward" if row[0].broadcast else ""
     steps = (event.site.file, event.site.line) if event.site else ("", 0)
@@ -165,7 +164,7 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
     return Finding(
         f"{whose} that are not the same on all ranks, {how}: {listed(paths, 4)}",
         (
-            Evidence(f"the norm of {row[0].path}: {told}", "the same on all ranks", f"before step {event.number}"),
+            Evidence(_told(row), "the same on all ranks", f"before step {event.number}"),
             Evidence(f"different in the last {SURE} compared steps", "", "all ranks"),
         ),
         Fix(
@@ -174,7 +173,17 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
             else "compute it from all samples, or give rank 0's",
             diff="+dist.all_reduce(sums)  # and the number of samples, before they are divided"
             if updated
-            else f"+dist.broadcast({row[0].path}, src=0)",
+            else "\n".join(f"+dist.broadcast({each}, src=0)" for each in paths),
         ),
         Place(file=file or None, line=line or None),
     )
+
+
+def _told(row: list[Statistic]) -> str:
+    """Return the norms of the ranks; where these are alike, another number in which the ranks differ."""
+    prints = [each.print for each in row if each.print]
+    at = max(range(len(prints[0])), key=lambda at: max(each[at] for each in prints) - min(each[at] for each in prints))
+    norms = {f"{each[-1]:.4g}" for each in prints}
+    what, at = ("norm", -1) if len(norms) > 1 else ("random projection", at)
+    told = ", ".join(f"{each.print[at]:.4g} on rank {rank}" for rank, each in enumerate(row[:8]) if each.print)
+    return f"the {what} of {row[0].path}: {told}"

@@ -11,7 +11,8 @@ micro-batches, and is not that of one process with the whole batch.
 
 Print the number of labels of each rank in a few steps. ddpdoctor (`ddpdoctor run`) reads it in compared steps from the
 graph of the loss: what a `mean`, a cross entropy or a quotient has divided by. Reported where in at least half of these
-steps one rank, or micro-batch, has twice as many as another.
+steps one rank, or micro-batch, has twice as many as another. Losses whose gradients different lines ask for, as those
+of a generator and a discriminator, are compared each with itself; where all ranks have the same numbers, none is told.
 
 ## How to mend it
 
@@ -116,12 +117,22 @@ def _unequal(ranks: dict[int, StepFingerprinted]) -> Counts | None:
     found = []
     for at in range(shapes.pop()):
         terms = [[loss[at] for loss in of_rank] for of_rank in losses]
-        rests = [each.rest for of_rank in terms for each in of_rank]
-        if min(rests) <= 0 or max(rests) - min(rests) > SAME * max(rests):
-            continue
-        found.append(tuple(tuple(each.divided for each in of_rank) for of_rank in terms))
-    largest = max(found, key=_ratio, default=None)
+        found += [_counts(terms, line) for line in sorted({each.line for of_rank in terms for each in of_rank})]
+    largest = max(filter(None, found), key=_ratio, default=None)
     return largest if largest is not None and _ratio(largest) >= UNEQUAL else None
+
+
+def _counts(terms: list[list[LossTerm]], line: int) -> Counts | None:
+    """Return what the losses of one line were divided by; None where they cannot be compared, or all ranks are alike.
+
+    Where all ranks have the same in the same order, nothing tells other sizes from other losses.
+    """
+    ours = [[each for each in of_rank if each.line == line] for of_rank in terms]
+    rests = [each.rest for of_rank in ours for each in of_rank]
+    if min(rests) <= 0 or max(rests) - min(rests) > SAME * max(rests) or len({len(each) for each in ours}) != 1:
+        return None
+    counts = tuple(tuple(each.divided for each in of_rank) for of_rank in ours)
+    return counts if len(set(counts)) > 1 else None
 
 
 def _is_of_rows(loss: Sequence[LossTerm]) -> bool:

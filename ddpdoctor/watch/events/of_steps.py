@@ -149,12 +149,14 @@ class Product(NamedTuple):
 class LossTerm(NamedTuple):
     """What one term of a loss was ``divided`` by: the product of the counts, and that of all other numbers (``rest``).
 
-    ``mean``: torch has divided by the number of this rank's elements, and nobody by another count.
+    ``mean``: torch has divided by the number of this rank's elements, and nobody by another count; ``line`` is the one
+    that asked for the loss's gradients, or 0.
     """
 
     divided: float
     rest: float
     mean: bool = False
+    line: int = 0
 
 
 class ShardedGradient(NamedTuple):

@@ -67,6 +67,8 @@ class Window:
     losses: list[Any] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
     terms: list[list[Term]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    """The line that asked for the gradients of each loss in ``terms``."""
     backward: Site | None = None
 
     def communicated(
@@ -148,6 +150,7 @@ class Exchanges:
                     window.losses.append(copy)
                 if len(window.terms) < LOSSES:
                     window.terms.append(parts)
+                    window.asked.append(site.line if site else 0)
                 window.backward = site or window.backward
 
     def elements(self) -> int:

@@ -33,7 +33,7 @@ class Term:
     multiplied: tuple[Any, ...]
     mean: bool = False
 
-    def told(self) -> LossTerm:
+    def told(self, line: int = 0) -> LossTerm:
         """Return the product of the counts among them, and that of all other numbers. This reads from the device."""
         count = rest = 1.0
         counts = 0
@@ -44,7 +44,7 @@ class Term:
                 counts += value > 1
             else:
                 rest *= value**power if value else 0.0
-        return LossTerm(count, rest, mean=self.mean and counts <= 1)
+        return LossTerm(count, rest, mean=self.mean and counts <= 1, line=line)
 
 
 def terms(loss: Any) -> list[Term]:

@@ -110,6 +110,8 @@ def _of_losses(window: Window | None) -> dict[str, Any]:
         "loss": summed_losses(window),
         "products": tuple(window.products),
         "divisors": tuple(sorted(window.divisors)),
-        "terms": tuple(tuple(each.told() for each in loss) for loss in window.terms),
+        "terms": tuple(
+            tuple(each.told(line) for each in loss) for loss, line in zip(window.terms, window.asked, strict=True)
+        ),
         "backward": (site.file, site.line) if site else ("", 0),
     }

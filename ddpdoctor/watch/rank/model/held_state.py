@@ -165,6 +165,7 @@ class Search:
     def _module(self, path: str, root: Any) -> None:
         """Look at the modules of a model; what DDP gives to all ranks at each forward is no rank's own."""
         whole = next((each.module for each in self._wrappers() if each is root), root)
+        path = path if whole is root else f"{path}.module"
         for at, (name, part) in enumerate(whole.named_modules()):
             if at >= MODULES:
                 return
