@@ -67,7 +67,36 @@ def said(exam: LoaderExam) -> dict[str, list[Finding]]:
     return findings
 
 
+OWN_SHARE = """
+class Own(Sampler):
+    def __init__(self, n, rank, world):
+        self.n, self.rank, self.world, self.epoch = n, rank, world, 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __iter__(self):
+        order = {order}
+        return iter(order[self.rank :: self.world])
+    def __len__(self):
+        return self.n // self.world
+def build_loader(rank, world_size):
+    return DataLoader(Numbers(), batch_size=4, sampler=Own(64, rank, world_size))
+"""
 HEALTHY = {
+    "a sampler of one's own, that shuffles as the training has seeded": OWN_SHARE.format(
+        order="np.random.permutation(self.n).tolist()"
+    )
+    + SET_EPOCH,
+    "one that permutes by the epoch": OWN_SHARE.format(order="random.Random(self.epoch).sample(range(self.n), self.n)")
+    + SET_EPOCH,
+    "one that shuffles each rank's share by itself": OWN_SHARE.format(order="list(range(self.n))").replace(
+        "return iter(order[self.rank :: self.world])",
+        "mine = order[self.rank :: self.world]; random.Random(self.epoch + self.rank).shuffle(mine); return iter(mine)",
+    )
+    + SET_EPOCH,
+    "one that draws by weight, with replacement": OWN_SHARE.format(
+        order="random.Random(self.epoch + self.rank).choices(range(self.n), k=self.n)"
+    )
+    + SET_EPOCH,
     "a distributed sampler": """
         def build_loader():
             data = Numbers()
@@ -822,6 +851,18 @@ ILL = {
             return DataLoader(Files(), batch_size=8)
         """,
     ),
+    "a sampler of one's own that permutes by the rank": (
+        "shards-overlap",
+        Severity.WARNING,
+        OWN_SHARE.format(order="random.Random(hash((self.epoch, self.rank))).sample(range(self.n), self.n)"),
+    ),
+    "one that shuffles blocks with numpy, which the factory has seeded by the rank": (
+        "shards-overlap",
+        Severity.WARNING,
+        OWN_SHARE.format(order="np.random.permutation(self.n).tolist()").replace(
+            "return DataLoader", "np.random.seed(42 + rank); return DataLoader"
+        ),
+    ),
     "a seed for each rank": (
         "sampler-seeds-differ",
         Severity.ERROR,
@@ -844,6 +885,6 @@ def test_an_ill_loader_gets_one_diagnosis(jobs: Jobs, tmp_path: Path, slug: str,
     assert [finding.severity or usual for finding in findings[slug]] == [severity]
     for finding in findings[slug]:
         assert (finding.ambiguity is not None) == (severity is Severity.WARNING and usual is Severity.ERROR) or (
-            severity is Severity.NOTE
+            severity is Severity.NOTE or finding.fix.diff.startswith("-")
         )
         assert "\n" not in finding.message

@@ -321,6 +321,53 @@ if __name__ == "__main__":
 """
 
 
+LONG = """
+import sys, random, torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+class Own(Sampler):
+    def __init__(self, n, rank, world):
+        self.n, self.rank, self.world, self.epoch = n, rank, world, 0
+    def __iter__(self):
+        order = list(range(self.n))
+        random.Random({seed}).shuffle(order)
+        return iter(order[self.rank :: self.world])
+    def __len__(self):
+        return self.n // self.world
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    data = TensorDataset(torch.randn(400, 8, generator=torch.Generator().manual_seed(0)))
+    sampler = Own(400, dist.get_rank(), dist.get_world_size())
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for sampler.epoch in range(3):
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("seed", ["self.epoch + self.rank", "self.epoch"])
+def test_a_rehearsal_that_cuts_epochs_short_compares_the_whole_shares(
+    seed: str, ddpdoctor: Run, script: Script
+) -> None:
+    """The rest of what the samplers draw is looked at; the seed with the rank is given without it."""
+    training = script(LONG.format(seed=seed))
+
+    done = ddpdoctor("check", "--only", "shards-overlap", "--", sys.executable, "-m", "torch.distributed.run",
+                     "--standalone", "--nproc-per-node=2", training)  # fmt: skip
+
+    assert ("DDP606 shards-overlap" in done.stdout, done.returncode) == ((True, 1) if "rank" in seed else (False, 0))
+    if "rank" in seed:
+        assert "+        random.Random(self.epoch).shuffle(order)" in done.stdout
+
+
 def test_a_rehearsal_asks_the_checks_that_only_watch(ddpdoctor: Run, script: Script) -> None:
     """A check without a probe speaks in ``ddpdoctor check -- COMMAND``, and there only."""
     training = str(FIXTURES / "forward_bypasses_ddp" / "broken.py")

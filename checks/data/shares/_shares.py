@@ -9,6 +9,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Place,
     Severity,
     Shares,
     Table,
@@ -17,10 +18,15 @@ from ddpdoctor.check import (
 )
 
 from .._words import at, counted, shown
+from ._seeds import RankSeed, seed_with_rank
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam, RankLoader
+    from collections.abc import Sequence
 
+    from ddpdoctor.check import Index, LoaderExam, RankLoader
+
+SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
+APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
 
 MEND = Fix(
     "permute with the same seed on all ranks, then take each its part",
@@ -34,6 +40,43 @@ def split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
     samplers = [rank.sampler for rank in ranks]
     right = all(s is not None and s.replicas == len(ranks) and s.rank == at for at, s in enumerate(samplers))
     return right and len({s.seed for s in samplers if s is not None}) == 1
+
+
+def split_in_its_own_way(ranks: tuple[RankLoader, ...]) -> bool:
+    """Whether a sampler that holds the rank and the number of ranks draws that share of all there is.
+
+    No rank draws a sample twice, and the ranks' orders have nothing to do with how the training seeds them.
+    """
+    length = ranks[0].length
+    if not length or not all(rank.takes_share and not rank.order_of_process for rank in ranks):
+        return False
+    orders = [order for rank in ranks for order in rank.plain]
+    drawn = sum(len(rank.order.indices) for rank in ranks)
+    twice = [len(order.indices) - len(set(order.indices)) for order in orders]
+    samplers = [rank.sampler for rank in ranks]
+    return (
+        not any(each is None or each.replacement or each.replicas is not None for each in samplers)
+        and all(order.complete for order in orders)
+        and not any(twice)
+        and abs(drawn - length) <= SLACK * length
+    )
+
+
+def at_other_times(drawn: Sequence[Sequence[Index]]) -> bool:
+    """Whether the samples that two ranks have in common came to them at unrelated times of the pass."""
+    one, other = ({index: at / len(each) for at, index in enumerate(each)} for each in drawn[:2])
+    both = [abs(one[index] - other[index]) for index in one.keys() & other.keys()]
+    return bool(both) and sum(both) / len(both) > APART
+
+
+def without_rank(seed: RankSeed | None) -> Fix:
+    """Return how all ranks come to one order: by one seed where the rank is part of it, else by a seed."""
+    if seed is None:
+        return MEND
+    return Fix(
+        "leave the rank out of the seed, so that all ranks cut the same order",
+        diff=f"-{seed.before}\n+{seed.after}",
+    )
 
 
 def padding(ranks: tuple[RankLoader, ...]) -> int:
@@ -63,7 +106,10 @@ def missing_samples(ranks: tuple[RankLoader, ...]) -> tuple[int, ...]:
 
 
 def overlap(loader: LoaderExam, shares: Shares) -> Finding:
+    """Return what tells that shares overlap, with the seed that has the rank in it where the source shows one."""
     ranks = loader.ranks
+    kind, file, line = ranks[0].draws_at
+    seed = seed_with_rank(file, kind) if file else None
     sampler = ranks[0].sampler
     own = sampler is None or not sampler.standard
     identical = len({rank.samples() for rank in ranks}) == 1
@@ -79,9 +125,13 @@ def overlap(loader: LoaderExam, shares: Shares) -> Finding:
         )
     elif own and not identical:
         severity = Severity.WARNING
-        ambiguity = Ambiguity(
-            ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
-            "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
+        ambiguity = (
+            None
+            if seed
+            else Ambiguity(
+                ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
+                "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
+            )
         )
     seen = "" if all(rank.order.complete for rank in ranks) else f" (of the first {shares.read} that were read)"
     return Finding(
@@ -95,8 +145,8 @@ def overlap(loader: LoaderExam, shares: Shares) -> Finding:
             ),
             *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
         ),
-        MEND,
-        at(loader, sampler=True),
+        without_rank(seed),
+        Place(file=file, line=seed.line if seed else line) if file else at(loader, sampler=True),
         severity=severity,
         table=Table(
             ("ranks", "samples in both", "part"),

@@ -12,6 +12,9 @@ Gather the indices of an epoch from all ranks and count them. ddpdoctor does tha
 that an index means the same on each rank. Up to world size minus one samples that fill up the last round are right
 (DistributedSampler pads), or a batch for each rank with samplers that pad batches.
 
+A sampler of one's own that holds its rank and the number of ranks by other names is looked at where it draws that
+share of all there is, none twice, from generators that it or the factory seeds.
+
 In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own that
 say that they split, by their attributes or since their code speaks of a rank and of the number of ranks and each draws
 its share of all there is; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
@@ -23,7 +26,8 @@ rank has are a note, since a split for validation looks the same.
 
 ## How to mend it
 
-Permute with the same seed on all ranks, then take `order[rank::world_size]`.
+Permute with the same seed on all ranks, then take `order[rank::world_size]`. Where the sampler's own code has the rank
+in a seed, the fix is that line without it.
 
 ## Versions and sources
 
@@ -33,6 +37,7 @@ Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -54,15 +59,24 @@ from ddpdoctor.check import (
 
 from .._passes import RankPass, same_data, same_pass, splitting
 from .._words import SHOWN, at, counted, shown
-from ._shares import MEND, missing_samples, overlap, padding, split_by_rank
+from ._seeds import seed_with_rank
+from ._shares import (
+    MEND,
+    SLACK,
+    at_other_times,
+    missing_samples,
+    overlap,
+    padding,
+    split_by_rank,
+    split_in_its_own_way,
+    without_rank,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP606", Severity.ERROR)
 MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
-SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
-APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
 
 
 @probe
@@ -70,12 +84,15 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
     """Count on how many ranks each index occurs."""
     loader.several()
     ranks = loader.indexed()
-    if not split_by_rank(ranks):
+    drawn = [rank.samples() for rank in ranks]
+    shares = compare_shares(drawn)
+    says = split_by_rank(ranks)
+    if not says and not split_in_its_own_way(ranks):
         raise NotRun("no sampler that splits by rank in the right way")
     if loader.same_data() is False:
         return
-    shares = compare_shares([rank.samples() for rank in ranks])
-    if len(shares.repeated) > padding(ranks):
+    meant = not says and (len(shares.repeated) < MANY * shares.distinct or not at_other_times(drawn))
+    if len(shares.repeated) > padding(ranks) and not meant:
         yield overlap(loader, shares)
     elif missing := missing_samples(ranks):
         yield Finding(
@@ -92,7 +109,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     """Compare what the ranks drew in a whole pass with a sampler of one's own, which says that it splits."""
     ranks = same_pass(event, training)
     samplers = splitting(ranks) or _of_ones_own(ranks)
-    drawn = {rank: each.ended.drawn for rank, each in ranks.items() if each.ended and each.ended.complete}
+    drawn = {rank: each.ended.drawn for rank, each in ranks.items() if each.ended and each.ended.all_drawn}
     if not samplers or len(drawn) < len(ranks) or same_data(ranks) is False:
         return
     if any(sampler.kind == "DistributedSampler" or sampler.replacement for sampler in samplers.values()):
@@ -100,10 +117,11 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     shares = compare_shares(list(drawn.values()))
     if any(len(set(each)) < len(each) or not each for each in drawn.values()):
         return  # a sampler that repeats samples on one rank does so on purpose
-    if len(shares.repeated) < MANY * shares.distinct or not _at_other_times(list(drawn.values())):
+    if len(shares.repeated) < MANY * shares.distinct or not at_other_times(list(drawn.values())):
         return
     looked = "" if event.stride == 1 else f" of those whose index is a multiple of {event.stride}"
-    sampler = next(iter(samplers.values()))
+    sampler, where = next(iter(samplers.values())), place(next(iter(ranks.values())).started.drawn_at)
+    seed = seed_with_rank(where.file, sampler.kind) if where.file else None
     yield Finding(
         f"the shares of {sampler.kind} overlap: each rank shuffles by itself",
         (
@@ -112,8 +130,8 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             ),
             *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
         ),
-        MEND,
-        place(next(iter(ranks.values())).started.drawn_at),
+        without_rank(seed),
+        replace(where, line=seed.line) if seed else where,
     )
 
 
@@ -191,10 +209,3 @@ def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
 
 TELLING = 8  # entries: fewer tell nothing
 SAME = 0.98  # of the entries: the ranks have the same data, which another check tells
-
-
-def _at_other_times(drawn: list[tuple[int, ...]]) -> bool:
-    """Whether the samples that two ranks have in common came to them at unrelated times of the pass."""
-    one, other = ({index: at / len(each) for at, index in enumerate(each)} for each in drawn[:2])
-    both = [abs(one[index] - other[index]) for index in one.keys() & other.keys()]
-    return bool(both) and sum(both) / len(both) > APART

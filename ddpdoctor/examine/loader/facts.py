@@ -92,6 +92,9 @@ class RankLoader:
     and end where fetching a sample ``raised`` an error.
     ``drawn`` are the digests of one sample, fetched twice with no seed in between; ``in_workers`` those of one sample
     fetched several times in each of two workers. ``rows`` tells that a list or a data set was given, and no loader.
+    ``takes_share``: a sampler of the loader's holds this rank and the number of ranks; ``draws_at`` are the class, file
+    and line of the one that is not torch's. ``order_of_process``: they draw from generators of the process, which the
+    factory has not seeded, but the training can.
     """
 
     rank: int
@@ -115,6 +118,9 @@ class RankLoader:
     in_workers: tuple[tuple[str, ...], ...] = ()
     sampler_rank_on_other_nodes: int | None = None
     rows: bool = False
+    takes_share: bool = False
+    draws_at: tuple[str, str, int] = ("", "", 0)
+    order_of_process: bool = False
 
     @property
     def order(self) -> Order:

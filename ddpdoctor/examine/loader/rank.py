@@ -11,7 +11,8 @@ from ddpdoctor.examine.blame import own_frames
 from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
 from ddpdoctor.examine.loader.facts import RankLoader
 from ddpdoctor.examine.loader.indices import below, described, get, integer, length, orders, samplers
-from ddpdoctor.examine.model.rank import prepare
+from ddpdoctor.examine.loader.ordered import drawing_at, seeded, share
+from ddpdoctor.examine.model.rank import drawn as states, prepare
 from ddpdoctor.examine.target import Target, build
 from ddpdoctor.host.stack import Frame
 
@@ -28,7 +29,8 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
 
     rank, world = prepare()
     before = set(sys.modules)
-    loader = build_loader(target, rank, world)
+    with seeded() as seeds:
+        loader = build_loader(target, rank, world)
     files = own_files(before) if rank == 0 else ()
     inner = loader
     if not isinstance(loader, DataLoader) and not samplers(loader):
@@ -41,7 +43,10 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
     indexed = plain and not iterable and bool(chain)
     facts: dict[str, Any] = {}
     if indexed:
+        at_first = states()
         facts["plain"], facts["told"] = orders(loader, chain)
+        facts["order_of_process"] = not seeds and states() != at_first
+        facts["takes_share"], facts["draws_at"] = share(chain, rank, world), drawing_at(chain)
         # Workers first: many data sets open their file at the first fetch, and must not do so before they fork.
         if rank == 0:
             facts["in_workers"] = in_workers(loader)

@@ -141,7 +141,8 @@ class EpochEnded(Event):
     """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more.
 
     ``drawn`` are the indices that are multiples of ``stride``, in the order in which the pass drew them; the first
-    pass of a loader alone tells them. Of an iterable data set it tells how many ``samples`` it had, 0 where that is not
+    pass of a loader alone tells them, and where a rehearsal has cut it short, those of its rest, which ``all_drawn``
+    says. Of an iterable data set it tells how many ``samples`` it had, 0 where that is not
     known, and the ``least`` checksums of them. ``site`` is the for loop.
     """
 
@@ -152,6 +153,7 @@ class EpochEnded(Event):
     trained: bool = False
     drawn: tuple[int, ...] = ()
     stride: int = 1
+    all_drawn: bool = False
     samples: int = 0
     least: tuple[int, ...] = ()
 

@@ -49,6 +49,7 @@ class Pass:
     told: bool = False
     over: bool = False
     complete: bool = False
+    all_drawn: bool = False
     sums: set[int] = field(default_factory=set)
     summed: int = 0
     behind: int = 0

@@ -20,7 +20,7 @@ from ddpdoctor.watch.rank.data.described import (
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
-from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
+from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, drawn_to_the_end, setting
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import cut
@@ -179,7 +179,7 @@ def _giving(  # noqa: C901 - a function more would be one more for each batch
                 return original(iterator)
             rehearsal = recorder.settings.rehearsal
             if rehearsal is not None and _feeds_a_model(recorder, this) and cut(this.batches, rehearsal):
-                recorder.safely(_cut, recorder, this)
+                recorder.safely(_cut, recorder, this, iterator)
                 raise StopIteration
             if log.counters[event_log.STOP]:
                 recorder.limits.obey()
@@ -247,7 +247,9 @@ def _sum_up(this: Pass, batch: Any) -> None:
         this.sums = set(sorted(this.sums)[:LEAST])
 
 
-def _cut(recorder: Recorder, this: Pass) -> None:
+def _cut(recorder: Recorder, this: Pass, iterator: Any) -> None:
+    if this.number == 0 and this.forwards and not this.over:
+        this.all_drawn = drawn_to_the_end(iterator)
     _end(recorder, this, complete=False)
 
 
@@ -264,6 +266,7 @@ def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
             trained=this.forwards > 0,
             drawn=tuple(this.drawn),
             stride=this.stride,
+            all_drawn=this.all_drawn or complete,
             samples=this.summed if this.summed <= SUMMED else 0,
             least=tuple(sorted(this.sums)[:LEAST]),
             site=this.site,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 INDICES = 256  # of a pass, that are told at most
 DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
+SECONDS = 2.0  # for the rest of a pass that was cut short
 
 
 def drawing(recorder: Recorder, pending: list[Pass]) -> Wrap:
@@ -45,6 +47,25 @@ def _drew(this: Pass, drawn: Any) -> None:
         this.indices += indices
     if first:
         this.drawn += [index for index in indices if not index % this.stride]
+
+
+def drawn_to_the_end(iterator: Any) -> bool:
+    """Draw what a pass that was cut short has not drawn yet; whether that was all, within the time.
+
+    No sample is made of it. A sampler without a length can be endless: it is left alone.
+    """
+    try:
+        batches = len(iterator._index_sampler)  # noqa: SLF001 - torch keeps it nowhere else
+        until = time.monotonic() + SECONDS
+        for _ in range(batches + 1):
+            iterator._next_index()  # noqa: SLF001 - so that it is taken note of
+            if time.monotonic() > until:
+                return False
+    except StopIteration:
+        return True
+    except Exception:  # noqa: BLE001 - the user's sampler, or its length, can raise anything
+        return False
+    return False
 
 
 def setting(recorder: Recorder) -> Wrap:
