@@ -129,9 +129,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         site=site,
         operation=operation if waits else "",
         function=inner_function(frames),
-        recent=(Communication(0, 0.0, operation, "", root(operation, seen.stack), site),)
-        if waits and operation != JOINING
-        else (),
+        recent=(call,) if waits and operation != JOINING else (),
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,
