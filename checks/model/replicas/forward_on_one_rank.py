@@ -27,7 +27,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES, DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -58,6 +58,49 @@ def in_source(script: Script) -> Iterator[Finding]:
             else Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
             script.place(call),
         )
+
+
+@lint
+def of_accelerate(script: Script) -> Iterator[Finding]:
+    """Look for such a forward of a model that Accelerate has wrapped."""
+    made = dict(_prepared(script)) if script.calls(ACCELERATOR) else {}
+    for call in script.nodes(ast.Call) if made else ():
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        guard = script.one_rank_guard(call) if name in made else None
+        prepare = made.get(name)
+        if guard is None or prepare is None or not _holds_prepared(script, call, prepare):
+            continue
+        if _others_call(script, call) or not (_backward(script, call) or _hangs(script, call)):
+            continue
+        right = f"{script.code(prepare.func).rpartition('.')[0]}.unwrap_model({name})"
+        yield Finding(
+            f"one rank alone calls {name}, which Accelerate wraps in line {prepare.lineno}: it waits for the others",
+            (script.seen(call, f"{right}(...)"), script.seen(guard.test), script.seen(prepare)),
+            Fix("train on all ranks")
+            if _backward(script, call)
+            else Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
+            script.place(call),
+        )
+
+
+def _prepared(script: Script) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variables that hold what Accelerate has prepared, with the call."""
+    for node in script.nodes(ast.Assign):
+        match node:
+            case ast.Assign(targets=[held], value=ast.Call(func=ast.Attribute(value=owner, attr="prepare")) as call):
+                names = held.elts if isinstance(held, ast.Tuple) else [held]
+                if script.is_a(owner, ACCELERATOR):
+                    yield from ((each.id, call) for each in names if isinstance(each, ast.Name))
+
+
+def _holds_prepared(script: Script, call: ast.Call, prepare: ast.Call) -> bool:
+    """Whether a variable still holds, where it is called, what a call of prepare returned."""
+    statement = script.tree.statement(prepare)
+    if script.function(call) is not script.function(prepare) or prepare.lineno > call.lineno:
+        return False
+    found = script.tree.lookup(call.func.id, call) if isinstance(call.func, ast.Name) else []
+    last = max(found, key=lambda each: each.line, default=None)
+    return last is not None and script.tree.statement(last.node) is statement and not script.guards(prepare)
 
 
 def _others_call(script: Script, call: ast.Call) -> bool:
@@ -103,5 +146,12 @@ def _hangs(script: Script, call: ast.Call) -> bool:
     return (
         isinstance(first, ast.Expr)
         and isinstance(first.value, ast.Call)
-        and script.resolve(first.value.func) in COLLECTIVES
+        and (script.resolve(first.value.func) in COLLECTIVES or _is_of_accelerate(script, first.value.func))
     )
+
+
+def _is_of_accelerate(script: Script, function: ast.expr) -> bool:
+    """Whether a method of an Accelerator is called in which all ranks meet."""
+    if not isinstance(function, ast.Attribute) or function.attr not in {"wait_for_everyone", "gather", "reduce"}:
+        return False
+    return script.is_a(function.value, ACCELERATOR)
