@@ -25,7 +25,8 @@ REDUCES = re.compile(r"(^|_)(all_?)?reduce|average_across|mean_across|sync_value
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEEPEST = 4  # names
 HARMLESS = {"print", "float", "int", "len", "zip", "sorted", "dict", "list", "tuple", "range", "enumerate", "round",
-            "lerp", "append", "items", "keys", "values", "format", "dim", "isfinite", "isnan"}  # fmt: skip
+            "lerp", "append", "items", "keys", "values", "format", "dim", "isfinite", "isnan", "scale", "backward", "info", "debug", "warning", "write", "add_scalar", "set_postfix",
+            "set_description"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ class _Scope:
 
     def _learns(self, names: set[str]) -> bool:
         """Whether a backward is computed from one of the names."""
-        called = [each.func for each in self.calls if isinstance(each.func, ast.Attribute)]
-        losses = [each.value for each in called if each.attr == "backward"]
+        called = [each for each in self.calls if last_name(each.func) == "backward"]
+        losses = [part for each in called for part in (each.func, *each.args)]  # accelerator.backward(loss)
         held = {each.id for loss in losses for each in ast.walk(loss) if isinstance(each, ast.Name)}
         return bool(held & names) and not self._is_detached(names, held)
 
