@@ -25,7 +25,8 @@ REDUCES = re.compile(r"(^|_)(all_?)?reduce|average_across|mean_across|sync_value
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEEPEST = 4  # names
 HARMLESS = {"print", "float", "int", "len", "zip", "sorted", "dict", "list", "tuple", "range", "enumerate", "round",
-            "lerp", "append", "items", "keys", "values", "format", "dim", "isfinite", "isnan", "scale", "backward", "info", "debug", "warning", "write", "add_scalar", "set_postfix",
+            "lerp", "append", "items", "keys", "values", "format", "dim", "isfinite", "isnan", "scale",
+            "backward", "info", "debug", "warning", "write", "add_scalar", "set_postfix",
             "set_description"}  # fmt: skip
 
 

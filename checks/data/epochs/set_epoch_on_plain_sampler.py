@@ -9,7 +9,8 @@ DataLoader, a BatchSampler or an iterable data set hold the sampler somewhere el
 
 ## How to be sure
 
-`print(type(loader.sampler), type(loader.batch_sampler))`.
+`print(type(loader.sampler), type(loader.batch_sampler))`. In a source (`ddpdoctor lint`): the loader is made without a
+sampler, or with a plain one, on every way to the call.
 
 ## How to mend it
 
@@ -24,13 +25,19 @@ Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/utils/data/
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, keyword, lint, log_pattern
+
+from ..._source import LOADER, is_own
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP630", Severity.ERROR)
-
 PLAIN = {"RandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"}
 
 
@@ -47,6 +54,52 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     else:
         said, fix = f"{kind} has no set_epoch", ASK
     yield Finding(said, (record.proof(match, "a DistributedSampler"),), fix, record.place)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for set_epoch of a sampler that torch's loader has made itself, or of a plain one."""
+    for call in script.nodes(ast.Call) if is_own(script) else ():
+        match call.func:
+            case ast.Attribute(value=ast.Attribute(value=loader, attr="sampler"), attr="set_epoch"):
+                made = script.made_by(loader, LOADER)
+                kind = _sampler_of(script, made) if made is not None else ""
+            case ast.Attribute(value=sampler, attr="set_epoch"):
+                made = script.made_by(sampler, *(f"torch.utils.data.{each}" for each in PLAIN))
+                kind = f"a {script.code(made.func).rpartition('.')[2]}" if made is not None else ""
+            case _:
+                continue
+        if made is not None and kind and not _is_asked_for(script, call):
+            yield Finding(
+                f"set_epoch is called on {kind}, which has none: an AttributeError",
+                (script.seen(call, "a DistributedSampler"), script.seen(made)),
+                SHARDED,
+                script.place(call),
+            )
+
+
+def _sampler_of(script: Script, loader: ast.Call) -> str:
+    """Return what sampler a loader has, in words; empty where it has another's, or that is not seen."""
+    if len(loader.args) > MOST_ARGUMENTS or any(each.arg is None for each in loader.keywords):
+        return ""
+    own = keyword(loader, "sampler")
+    if own is not None and not (isinstance(own, ast.Constant) and own.value is None):
+        made = script.made_by(own, *(f"torch.utils.data.{each}" for each in PLAIN))
+        return f"a {script.code(made.func).rpartition('.')[2]}" if made is not None else ""
+    if any(isinstance(each, ast.Starred) for each in loader.args) or keyword(loader, "batch_sampler") is not None:
+        return ""
+    return "the plain sampler that this loader makes itself"
+
+
+MOST_ARGUMENTS = 3  # before the sampler
+
+
+def _is_asked_for(script: Script, call: ast.Call) -> bool:
+    """Whether the file asks before what it has, or catches what is raised."""
+    tests = [script.code(each.test) for each in script.guards(call)]
+    return any(re.search(r"sampler|hasattr|isinstance", each) for each in tests) or any(
+        isinstance(each, ast.Try) and each.handlers for each in script.tree.above(call)
+    )
 
 
 SHARDED = Fix(
