@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import given, is_open
+
+from ..._source import LOADER, SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -49,3 +52,32 @@ def lacks_sampler(script: Script, loader: ast.Call, sampler: ast.Call) -> bool:
     data, own = given(loader, 0, "dataset"), given(sampler, 0, "dataset")
     has_one = given(loader, 3, "sampler") or given(loader, 4, "batch_sampler") or is_open(loader)
     return data is not None and own is not None and script.code(data) == script.code(own) and not has_one
+
+
+def classes_given(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield the loaders that are given the class DistributedSampler in place of one of its objects, and the class."""
+    for loader in script.calls(LOADER):
+        sampler = given(loader, 3, "sampler")
+        if isinstance(sampler, (ast.Name, ast.Attribute)) and script.resolve(sampler) == SAMPLER:
+            yield loader, sampler
+
+
+def classes_forgotten(script: Script) -> Iterator[tuple[ast.Assign, str, ast.Call]]:
+    """Yield where a variable is given the class DistributedSampler and never read, and the loader without a sampler."""
+    for node in script.nodes(ast.Assign):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=chosen) if script.function(node) is not None:
+                pass
+            case _:
+                continue
+        kinds = [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else [chosen]
+        names = [each for each in kinds if isinstance(each, (ast.Name, ast.Attribute))]
+        if SAMPLER not in [script.resolve(each) for each in names] or "locals()" in script.text:
+            continue
+        reads = script.tree.read.get(name, ())
+        if any(each.node is node for read in reads for each in script.tree.lookup(name, read)):
+            continue
+        loaders = [each for each in script.calls(LOADER) if script.function(each) is script.function(node)]
+        bare = [each for each in loaders if not (given(each, 3, "sampler") or given(each, 4, "batch_sampler"))]
+        if bare and len(bare) == len(loaders) and not is_open(bare[0]):
+            yield node, name, bare[0]

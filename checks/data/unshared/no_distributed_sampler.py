@@ -21,7 +21,8 @@ same), and what Accelerate, Lightning and the like split later. A loader that do
 evaluation on every rank: then it is a warning that names both causes; where the factory's name says evaluation, a
 note.
 
-In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader.
+In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader;
+or the class itself does, or is given to a DataLoader in place of an object.
 
 ## How to mend it
 
@@ -68,7 +69,15 @@ from ..._source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
 from .._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
 from ..shares._numberings import words_differ
-from ._unshared import SEEDED, SHARED_OUT, is_same_on_all_ranks, lacks_sampler, told_its_epoch
+from ._unshared import (
+    SEEDED,
+    SHARED_OUT,
+    classes_forgotten,
+    classes_given,
+    is_same_on_all_ranks,
+    lacks_sampler,
+    told_its_epoch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
@@ -238,6 +247,28 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("give the loader of this data set its sampler, and leave shuffling to it"),
                 script.place(call),
             )
+
+
+@lint
+def of_the_class(script: Script) -> Iterator[Finding]:
+    """Look for the class DistributedSampler where one of its objects is meant."""
+    if script.frameworks:
+        return
+    for loader, kind in classes_given(script):
+        right = f"{script.code(kind)}(dataset)"
+        yield Finding(
+            f"the loader is given the class {script.code(kind)}, no object of it: a TypeError in its first pass",
+            (script.seen(kind, right), script.seen(loader)),
+            Fix("make one for the data set of the loader", diff=f"+DataLoader(..., sampler={right})"),
+            script.place(loader),
+        )
+    for chosen, name, loader in classes_forgotten(script):
+        yield Finding(
+            f"{name} is given to no loader, so that each rank goes through the whole data set",
+            (script.seen(chosen, f"DataLoader(..., sampler={name}(dataset))"), script.seen(loader)),
+            Fix("give the loader of this data set its sampler, and leave shuffling to it"),
+            script.place(chosen),
+        )
 
 
 @lint
