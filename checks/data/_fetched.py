@@ -1,4 +1,4 @@
-"""Functions that fetch a file and write it to a path that they are handed."""
+"""Functions that fetch a file and write it to a path that they are handed, and what lets ranks come one by one."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def _to_a_path(script: Script, function: ast.FunctionDef, sites: list[ast.Call])
             case ast.Call(func=ast.Name(id="open"), args=[ast.Name(id=path), ast.Constant(value="wb")]):
                 given_paths = [(site, given(site, names.index(path), path)) for site in sites if path in names]
                 yield from ((site, where) for site, where in given_paths if where is not None)
+
+
+LOCK = re.compile(r"(?<!b)lock\Z", re.IGNORECASE)
+"""The class, or the variable, of a lock that processes take in turn (``FileLock``, ``portalocker.Lock``)."""
+
+
+def takes_turns(script: Script, call: ast.Call) -> bool:
+    """Whether a rank waits for a lock before it comes to a line: the first downloads, the others find it there."""
+    around = [each for each in script.tree.above(call) if isinstance(each, (ast.With, ast.AsyncWith))]
+    names = [ast.unparse(_called(item.context_expr)) for each in around for item in each.items]
+    return any(LOCK.search(name) and not name.startswith("threading.") for name in names)
+
+
+def _called(given: ast.expr) -> ast.expr:
+    return given.func if isinstance(given, ast.Call) else given

@@ -54,7 +54,7 @@ from ddpdoctor.check import (
 
 from .._launched import SEVERAL
 from .._source import STARTED_BY_LAUNCHERS, is_own
-from ._fetched import by_another_files, by_own_function
+from ._fetched import by_another_files, by_own_function, takes_turns
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -128,7 +128,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         wanted, where = keyword(call, "download"), given(call, 0, "root")
         if wanted is None or not _is_data_set(script, call) or not _is_wanted(script, wanted):
             continue
-        if (where is not None and script.can_differ(where)) or _takes_turns(script, call):
+        if (where is not None and script.can_differ(where)) or takes_turns(script, call):
             continue
         if _is_of_ranks(script, call) and script.all_ranks_reach(call) and not script.waits_before(call):
             if _is_downloaded_before(script, project, call):
@@ -164,7 +164,7 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
         where = own.get(id(call)) or given(call, *FILES.get(script.resolve(call.func) or "", (MANY, "")))
         if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
             continue
-        if _takes_turns(script, call):
+        if takes_turns(script, call):
             continue
         if (
             not script.all_ranks_reach(call)
@@ -203,21 +203,6 @@ def _is_another_launchers(script: Script) -> bool:
     """Whether a framework starts the ranks by itself, somewhere within the script; Ray beside Horovod does not."""
     others = script.frameworks - STARTED_BY_LAUNCHERS
     return bool(others - {"ray"} if "horovod" in script.frameworks else others)
-
-
-LOCK = re.compile(r"(?<!b)lock\Z", re.IGNORECASE)
-"""The class, or the variable, of a lock that processes take in turn (``FileLock``, ``portalocker.Lock``)."""
-
-
-def _takes_turns(script: Script, call: ast.Call) -> bool:
-    """Whether a rank waits for a lock before it comes to a line: the first downloads, the others find it there."""
-    around = [each for each in script.tree.above(call) if isinstance(each, (ast.With, ast.AsyncWith))]
-    names = [ast.unparse(_called(item.context_expr)) for each in around for item in each.items]
-    return any(LOCK.search(name) and not name.startswith("threading.") for name in names)
-
-
-def _called(given: ast.expr) -> ast.expr:
-    return given.func if isinstance(given, ast.Call) else given
 
 
 def _is_data_set(script: Script, call: ast.Call) -> bool:

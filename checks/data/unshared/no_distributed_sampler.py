@@ -39,36 +39,32 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     DDP,
     SHARED,
     Ailment,
-    Ambiguity,
     Evidence,
     Finding,
     Fix,
     NotRun,
     OrderSeen,
-    RankLoader,
     Severity,
-    Table,
     Training,
     given,
     is_open,
     lint,
     place,
     probe,
-    same_order,
     watch,
 )
 
 from ..._source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
-from .._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
+from .._words import SHOWN, shared_out, shown, unless_a_framework_splits
 from ..shares._numberings import words_differ
+from ._gone_through import MEND, are_identical, is_whole, told
 from ._unshared import (
     SEEDED,
     SHARED_OUT,
@@ -84,12 +80,6 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance
-MEND = Fix(
-    "give each rank its share, and tell the sampler each epoch",
-    diff="+sampler = DistributedSampler(dataset)\n"
-    "-loader = DataLoader(dataset, shuffle=True, ...)\n+loader = DataLoader(dataset, sampler=sampler, ...)\n"
-    " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
-)
 
 
 @probe
@@ -102,8 +92,8 @@ def by_indices(loader: LoaderExam) -> Iterator[Finding]:
     everything = set[object]().union(*(rank.samples() for rank in ranks))
     if len(everything) < max(FEWEST, len(ranks)):
         return
-    identical = _identical(ranks)
-    if not identical and not all(_whole(rank, len(everything)) for rank in ranks):
+    identical = are_identical(ranks)
+    if not identical and not all(is_whole(rank, len(everything)) for rank in ranks):
         return
     unless_a_framework_splits(loader)
     same = loader.same_data()
@@ -112,70 +102,7 @@ def by_indices(loader: LoaderExam) -> Iterator[Finding]:
             raise NotRun(f"fetching a sample of the data set raised {loader.raised}")
         raise NotRun("the samples do not tell whether an index means the same on each rank")
     if same:
-        yield _finding(loader, identical=identical)
-
-
-def _identical(ranks: tuple[RankLoader, ...]) -> bool:
-    return same_order([replace(rank.order, indices=rank.samples()) for rank in ranks])
-
-
-def _whole(rank: RankLoader, everything: int) -> bool:
-    sampler = rank.sampler
-    if sampler is None or sampler.replacement:
-        return False
-    if rank.order.complete:
-        return len(set(rank.order.indices)) >= SHARED * everything
-    planned = sampler.length if sampler.standard else None  # too long to be read: torch's own can be believed
-    return planned is not None and rank.length is not None and planned >= SHARED * rank.length
-
-
-def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
-    ranks = loader.ranks
-    length = ranks[0].length
-    sequential = all(rank.sampler is not None and rank.sampler.shuffle is False for rank in ranks)
-    severity, ambiguity = None, None
-    if loader.for_evaluation:
-        severity = Severity.NOTE
-    elif sequential:
-        severity = Severity.WARNING
-        ambiguity = Ambiguity(
-            ("a loader for training, without DistributedSampler", "evaluation, meant to be done on each rank"),
-            f"grep -n 'DataLoader(' {loader.file or '*.py'}",
-        )
-    seen = [len(set(rank.order.indices)) for rank in ranks]
-    if min(seen) >= SHARED * (length or 0):
-        what = f"goes through all {counted(length or 0, 'sample')} of {ranks[0].dataset}"
-    else:
-        what = f"draws the same {counted(max(seen), 'sample')} of {ranks[0].dataset}"
-    return Finding(
-        f"each of {len(ranks)} ranks {what}" + (", in the same order" if identical else ""),
-        (
-            *(
-                Evidence(f"{shown(rank.samples())}, {counted(count, 'sample')}", "", f"rank {rank.rank}'s sampler")
-                for rank, count in zip(ranks, seen, strict=True)
-            ),
-            Evidence(
-                f"{counted(len(ranks[0].probes), 'sample')} fetched by index: the same on each rank",
-                f"about {max(seen) // len(ranks)} samples for each rank that no other has",
-                "data set",
-            ),
-        ),
-        MEND,
-        at(loader),
-        severity=severity,
-        table=_table(ranks),
-        ambiguity=ambiguity,
-    )
-
-
-def _table(ranks: tuple[RankLoader, ...]) -> Table:
-    rows = []
-    for rank in ranks:
-        own = set(rank.samples())
-        others = set[object]().union(*(other.samples() for other in ranks if other is not rank))
-        kind = rank.sampler.kind if rank.sampler else ""
-        rows.append((rank.rank, kind, len(own), len(own & others), rank.length or ""))
-    return Table(("rank", "sampler", "samples seen", "shared with other ranks", "of"), tuple(rows))
+        yield told(loader, identical=identical)
 
 
 @watch(OrderSeen)
