@@ -18,6 +18,7 @@ from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow
+from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
 from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ class Script(Meaning):
         if not any(self._calls.get(path) for path in wrapped.KINDS):
             return None
         return wrapped.wrap_at(self.tree, node)
+
+    def is_wrapped_abroad(self, node: ast.expr) -> bool:
+        """Whether a variable can hold a model that a function of another file has wrapped in DDP."""
+        return is_wrapped_abroad(self.tree, node)
 
     def who(self, test: ast.expr) -> str | None:
         """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""

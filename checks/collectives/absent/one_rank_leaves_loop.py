@@ -152,5 +152,7 @@ def _trains(script: Script, call: ast.Call) -> bool:
 
 
 def _is_wrapped(script: Script, node: ast.expr) -> bool:
-    wrap = script.wrap(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    return wrap is not None and wrap.kind == "DistributedDataParallel"
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return False
+    wrap = script.wrap(node)
+    return script.is_wrapped_abroad(node) if wrap is None else wrap.kind == "DistributedDataParallel"

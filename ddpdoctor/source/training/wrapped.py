@@ -126,7 +126,7 @@ def _by_helper(tree: Tree, call: ast.Call, depth: int, part: int | None = None) 
     function = function_named(tree, call.func)
     if not isinstance(function, ast.FunctionDef):
         return None
-    answers = [each if part is None else _part_of(each, part) for each in returned(tree, function)]
+    answers = [each if part is None else part_of(each, part) for each in returned(tree, function)]
     found = [wrap_at(tree, each, depth - 1) if each is not None else None for each in answers]
     wraps = [each for each in found if each is not None and each.kind == "DistributedDataParallel"]
     if not wraps or len(wraps) < len(found):
@@ -134,7 +134,8 @@ def _by_helper(tree: Tree, call: ast.Call, depth: int, part: int | None = None) 
     return Wrap(wraps[0].kind, wraps[0].call, all(each.sure for each in wraps), all(each.in_ranks for each in wraps))
 
 
-def _part_of(answer: ast.expr, part: int) -> ast.expr | None:
+def part_of(answer: ast.expr, part: int) -> ast.expr | None:
+    """Return a part of a tuple that a function returns."""
     parts = answer.elts if isinstance(answer, ast.Tuple) else []
     return parts[part] if part < len(parts) and not any(isinstance(each, ast.Starred) for each in parts) else None
 
