@@ -104,6 +104,17 @@ def test_a_pool_of_threads_that_waits_for_itself(script: str) -> None:
     assert said(*inner, others=(waits, works)).what == "the result of future, a Future"
 
 
+@pytest.mark.parametrize(("made", "waits"), [("ThreadPoolExecutor(4)", True), ("load_dataset()", False)])
+def test_who_maps_over_a_pool_waits_for_it(tmp_path: Path, made: str, waits: bool) -> None:  # noqa: FBT001
+    """A method of that name of anything else computes."""
+    path = tmp_path / "load.py"
+    path.write_text(f"pool = {made}\ndef clip(n):\n    return list(pool.map(frame, range(n)))\nfuture.result()\n")
+    inner = (INNER, Frame(FUTURES, 451, "Future.result"), Frame(str(path), 4, "wait"))
+    told = said(*inner, others=(("ThreadPoolExecutor-0_0", (Frame(str(path), 3, "clip"),)),)).what
+
+    assert ("all threads of the pool" in told) == waits
+
+
 def test_a_wait_within_native_code(script: str) -> None:
     """The line calls one thing, by its name; a ``with`` takes a lock, of whatever its object comes from."""
     told = said(Frame(script, NATIVE, "wait"))

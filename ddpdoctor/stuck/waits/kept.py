@@ -5,6 +5,7 @@ The stacks of the other threads, and the ``with`` statements around their lines,
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ from ddpdoctor.host.process.waits.wait import (
     taken_before_fork,
 )
 from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
+from ddpdoctor.source.text.lines import calls_at, tree_of
+from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.vocabulary import COLLECTIVES
+from ddpdoctor.stuck.waits.aliases import are_one
+from ddpdoctor.stuck.waits.shared import of_full_queue, of_semaphore
 from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
 
@@ -58,14 +64,23 @@ def of_threads(found: Awaited | None, stack: Stack, pid: int = 0) -> Awaited | N
             "that are no daemons",
             "end the thread before the script ends, or start it by threading.Thread(..., daemon=True)",
         )
-    told = of_import(stack) or _of_lock(stack) or _of_queue(stack) or of_primitive(stack)
+    told = (
+        of_import(stack)
+        or of_semaphore(stack)
+        or _of_lock(stack)
+        or _of_queue(stack)
+        or of_full_queue(stack)
+        or of_primitive(stack)
+    )
     return told or of_native(stack, pid) or found
 
 
 def of_fork(pid: int, found: Awaited | None, stack: Stack) -> Awaited | None:
     """Return the same of a process that was forked from a rank: it has the rank's locks, and none of its threads."""
-    if found is None or not found.thread or not waits_for_its_own(pid):
+    if found is None or not found.thread:
         return found
+    if not waits_for_its_own(pid):
+        return of_semaphore(stack) or found
     name, frames = _asked(stack)
     if not name and waits_for_nobody(pid) and not any(each in stack.frames[0].file for each in OF_PYTHON):
         return OF_NATIVE_THREADS
@@ -130,10 +145,23 @@ def _of_lock(stack: Stack) -> Awaited | None:
             f"take {back.name} and {name} in the same order in all threads",
         )
     inner = f"{Path(holder.frame.file).name}:{holder.frame.line}"
+    if meets := _meets(holder.frame):
+        return Awaited(
+            f"{name}, which its thread {holder.thread} took at {at} and holds while it waits for the other ranks in "
+            f"{meets} at {inner}",
+            f"have the thread {holder.thread} give {holder.held.name} back before {meets}: end the `with` above it",
+        )
     return Awaited(
         f"{name}, which its thread {holder.thread} took at {at} and holds at {inner}",
         f"mend what keeps the thread {holder.thread}, or have it give {name} back before it waits",
     )
+
+
+def _meets(frame: Frame) -> str:
+    """Return the collective of torch that a frame's line calls; empty where it calls none, or several."""
+    tree = tree_of(frame.file)
+    found = [each for each in calls_at(frame.file, frame.line) if resolve(tree, each.func) in COLLECTIVES]
+    return ast.unparse(found[0].func) if len(found) == 1 else ""
 
 
 def _kept_back(name: str, asks: Frame, stack: Stack) -> Awaited | None:
@@ -197,10 +225,17 @@ def _holder(name: str, asks: Frame, stack: Stack) -> Holder | None:
     own = tuple(each for each in stack.frames if is_users(each.file))
     for thread, frames in (("", own), *stack.others):
         for frame, held in _held(frames):
-            same = held.name == name and frame.file == asks.file and not _are_of_two(name, frame, asks)
+            same = frame.file == asks.file and _is_it(name, asks, held, frame)
             if same and not (frame is asks and held.line == asks.line):
                 return Holder(thread, frames[0], held)
     return None
+
+
+def _is_it(name: str, asks: Frame, held: Held, frame: Frame) -> bool:
+    """Whether a lock that a frame holds is the one that another frame asks for, by its name or by who made it."""
+    if held.name == name:
+        return not _are_of_two(name, frame, asks)
+    return are_one(asks.file, (name, asks.line), (held.name, held.line))
 
 
 def _are_of_two(name: str, one: Frame, other: Frame) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import SHARED, Awaited
 from ddpdoctor.source.held import held_locks
+from ddpdoctor.source.reach.bound import origins
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import calls_at, statement_at, tree_of
 from ddpdoctor.watch.user_frames import is_users
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.looks.spy import Stack
 
 FILES = ("/threading.py", "/concurrent/futures/_base.py", SHARED)
+POOL = "ThreadPoolExecutor"
 IMPORTER = "<frozen importlib._bootstrap>"
 WAITS = frozenset("wait wait_for acquire result exception join".split())
 LIMIT = "wait with a limit, and raise an error where it runs out, so that the launcher ends the other ranks"
@@ -115,7 +117,7 @@ def _enters(frame: Frame) -> bool:
 
 def _of_future(name: str, stack: Stack) -> tuple[str, str]:
     """Return what is awaited, and how to mend it: threads of a pool that all wait for another task of theirs."""
-    pool = [frames[0] for thread, frames in stack.others if thread.startswith("ThreadPoolExecutor")]
+    pool = [frames[0] for thread, frames in stack.others if thread.startswith(POOL)]
     if pool and all(map(_awaits_a_result, pool)):
         return (
             f"the result of {name}, a Future, while all threads of the pool that are at work wait for a task of it",
@@ -125,8 +127,14 @@ def _of_future(name: str, stack: Stack) -> tuple[str, str]:
 
 
 def _awaits_a_result(frame: Frame) -> bool:
-    calls = calls_at(frame.file, frame.line)
-    return any(isinstance(each.func, ast.Attribute) and each.func.attr == "result" for each in calls)
+    calls = [each.func for each in calls_at(frame.file, frame.line) if isinstance(each.func, ast.Attribute)]
+    return any(each.attr == "result" or (each.attr == "map" and _is_pool(frame.file, each.value)) for each in calls)
+
+
+def _is_pool(file: str, node: ast.expr) -> bool:
+    """Whether an expression holds a pool of threads, by what its file gives it."""
+    made = [each for _, each in origins(tree_of(file), node)]
+    return bool(made) and all(isinstance(each, ast.Call) and last_name(each.func) == POOL for each in made)
 
 
 def _of_semaphore(name: str, users: tuple[Frame, ...]) -> Awaited:
