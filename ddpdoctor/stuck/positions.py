@@ -147,12 +147,15 @@ def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
 
 
 def _sites(frames: Iterable[Frame]) -> Iterator[Site]:
-    """Yield the user's lines; a function that a library has made of text (``<string>``) is none where a file is."""
+    """Yield the user's lines; a function that a library has made of text (``<string>``) is none where a file is.
+
+    Functions have their own names, as sources and the watch have them: py-spy puts a method's class before it.
+    """
     own = [each for each in frames if is_users(each.file)]
     of_files = any(not each.file.startswith("<") for each in own)
     for each in own:
         if not (of_files and each.file == "<string>"):
-            yield Site(os.path.normpath(each.file), each.line, each.function)
+            yield Site(os.path.normpath(each.file), each.line, each.function.rpartition(".")[2])
 
 
 def _disk(rank: Rank, seen: Seen) -> Awaited | None:

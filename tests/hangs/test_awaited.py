@@ -388,3 +388,9 @@ def test_a_debugger_is_told_by_its_frames() -> None:
     )
     assert found is not None
     assert "prompt of a debugger" in found.what
+
+
+def test_a_line_has_its_functions_own_name() -> None:
+    """py-spy puts the class before it, which no source has."""
+    frames = (Frame("/home/me/train.py", 3, "Trainer.fit"), Frame("/home/me/train.py", 9, "main.<locals>.<listcomp>"))
+    assert [each.function for each in positions._sites(frames)] == ["fit", "<listcomp>"]

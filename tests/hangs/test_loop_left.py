@@ -113,3 +113,33 @@ def test_nothing_is_said_of_a_rank_that_may_never_have_been_in_it(script: Script
     assert old in text
 
     assert left(script, text.replace(old, new)) is None
+
+
+METHODS = """
+class Trainer:
+    def epoch(self):
+        for _ in range(5):
+            work()  # inside
+    def fit(self):
+        for epoch in range(self.most):
+            self.epoch()  # calls
+            if self.has_enough():
+                break  # exit
+def main():
+    Trainer().fit()  # fits
+    dist.barrier()  # outside
+main()
+"""
+
+
+def test_the_loop_of_the_break_is_named_where_a_method_has_one_of_its_own(script: Script) -> None:
+    """The functions of both loops have returned on the other rank."""
+    path = script(METHODS)
+    at = {mark: number for number, line in enumerate(METHODS.splitlines(), 1) for mark in line.split("# ")[1:]}
+    start = (path, len(METHODS.splitlines()), "<module>")
+    inside = [(path, at["inside"], "epoch"), (path, at["calls"], "fit"), (path, at["fits"], "main"), start]
+    found = loop_left(inside, [(path, at["outside"], "main"), start], lambda *_: False)
+
+    assert found is not None
+    assert found.only is not None
+    assert (found.line, found.only.line) == (at["calls"] - 1, at["exit"])

@@ -100,7 +100,14 @@ def loop_left(
         broken_off(file, loop.lineno) or runs_alike(loop, tree_of(file)) for file, loop in outer
     )
     alike = not ways and runs and all(runs_alike(loop, tree_of(file)) for file, loop in outer)
-    return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself, alike)
+    file, left = next((each for each in (inner, *outer) if _is_left_by(*each, ways)), inner)
+    return LoopLeft(file, left.lineno, tuple(ways), ends_itself, alike)
+
+
+def _is_left_by(file: str, loop: Loop, ways: Sequence[Exit]) -> bool:
+    """Whether all ways are out of this loop, whose own calls have loops that are not left by them."""
+    inside = all(each.file == file and _holds(loop, each.line) and not each.skips for each in ways)
+    return bool(ways) and inside
 
 
 def ways_past(file: str, line: int) -> tuple[Exit, ...]:
