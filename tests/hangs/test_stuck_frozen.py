@@ -10,23 +10,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from ddpdoctor.checks.collectives.hangs._lost import what_keeps
 from ddpdoctor.findings import Report
 from ddpdoctor.host.process.waits.frozen import frozen
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck import positions
 from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.told.verdict import _said
 from ddpdoctor.stuck.waits.stopped import of_stopped
-from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-
-if TYPE_CHECKING:
-    from ddpdoctor.host.process.waits.wait import Awaited
+from ddpdoctor.watch.events import Doing, Position, Site, Stalled, Worker
 
 READS = Frame(function="_recv", file="/usr/lib/python3.11/multiprocessing/connection.py", line=395)
 V1 = ("6:freezer:/job", "freezer/job/freezer.state", "FROZEN\n", "THAWED\n", "echo THAWED | sudo tee")
@@ -54,20 +52,41 @@ def test_a_frozen_cgroup(tmp_path: Path, version: tuple[str, ...]) -> None:
 
 def test_a_stopped_child_is_named() -> None:
     """One that goes on is not."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     try:
         assert of_stopped(os.getpid(), Stack()) is None
-        child.send_signal(signal.SIGSTOP)
-        ends = time.monotonic() + 20
-        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < ends:
-            time.sleep(0.01)
-        found = of_stopped(os.getpid(), Stack())
+        found = [_stopped(child) for child in started]
     finally:
-        child.kill()
-        child.communicate()
+        for child in started:
+            child.kill()
+            child.communicate()
 
+    first, second = (child.pid for child in started)
+    assert [each.command for each in found] == [f"kill -CONT {first}", f"kill -CONT {first} {second}"]
+    assert "and 1 more, which a signal has stopped (SIGSTOP)" in found[1].what
+
+
+def _stopped(child: subprocess.Popen[bytes]) -> Awaited:
+    child.send_signal(signal.SIGSTOP)
+    ends = time.monotonic() + 20
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < ends:
+        time.sleep(0.01)
+    found = of_stopped(os.getpid(), Stack())
     assert found is not None
-    assert found.command == f"kill -CONT {child.pid}"
+    return found
+
+
+def test_a_loader_whose_worker_is_stopped_is_told_so() -> None:
+    """What it stands at is no cause: a signal has stopped it, and each that is stopped is to go on."""
+    site, inner = Site("train.py", 19, "main"), Site("train.py", 13, "__getitem__")
+    halted = Awaited("process 7 (python), which a signal has stopped (SIGSTOP)", "", "kill -CONT 7", 7)
+    stands = Position(
+        rank=1, pid=2, doing=Doing.STANDING, seconds=9, site=site, stack=(site,), awaited=halted,
+        workers=(Worker(7, inner, None),),
+    )  # fmt: skip
+
+    said = what_keeps(stands, Stalled(pid=0, time=1.0, ranks=(stands,), world_size=1))
+    assert said == f", and waits for {halted.what} at train.py:13"
 
 
 def test_a_line_of_a_library_made_of_text_is_nobodys() -> None:

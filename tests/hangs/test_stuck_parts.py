@@ -208,7 +208,11 @@ def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.Monke
     said = of_launcher(events[78], CHECKS, 1.0)
 
     assert "torchrun has waited 40 s for 2 nodes" in said.report.findings()[0].message
-    assert said.said.startswith("This training has not begun")
+    assert said.said == "This training has not begun: torchrun has started no rank."
+    by_accelerate = of_launcher(replace(events[78], launcher="accelerate"), CHECKS, 1.0)
+    found = by_accelerate.report.findings()[0]
+    assert "accelerate launch has waited 40 s for 2 nodes" in found.message
+    assert "torchrun" not in f"{found} {by_accelerate.said}"
 
 
 @pytest.mark.parametrize(("node", "told"), [(1, True), (0, False), (None, False)])

@@ -51,8 +51,8 @@ def what_keeps(lost: Position, event: Stalled) -> str:
             "group of a rank does not work in a process that the rank has forked (group-used-in-forked-process)"
         )
     awaited = (stands or lost).awaited
-    if awaited is None:
-        return at
+    if awaited is None:  # a signal has stopped the worker, or no more is known of it
+        return f", and waits for {lost.awaited.what}{where}" if lost.awaited is not None else at
     if name := barrier_of_threads((stands or lost).site):
         return f"{at}, and waits for {name}, a Barrier of threads: those of other processes never come to it"
     if stands is None and awaited.thread and (line := taken_itself(lost)):

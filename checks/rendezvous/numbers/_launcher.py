@@ -34,21 +34,34 @@ def nodes_missing(event: LauncherWaits) -> Finding:
     at = f"{event.host}:{event.port}"
     answer = f"{event.answer}, node" if event.answer == "own" and event.node else event.answer
     seen = ANSWERS.get(answer, "").format(at=at, addresses=", ".join(event.addresses), node=event.node)
+    of_accelerate = event.launcher == "accelerate"
+    asked = f"--num_machines {event.nodes}" if of_accelerate else f"--nnodes={event.nodes}"
     return Finding(
-        f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
-        + (seen or "one of them did not come yet"),
+        f"{event.launcher}{' launch' if of_accelerate else ''} has waited {event.seconds:.0f} s for {event.nodes} "
+        "nodes, and has started no rank: " + (seen or "one of them did not come yet"),
         (
-            Evidence(f"--nnodes={event.nodes}, no process started", "all nodes join", f"pid {event.pid}, this host"),
+            Evidence(f"{asked}, no process started", "all nodes join", f"pid {event.pid}, this host"),
             *([Evidence(f"{at}: {event.answer}", "the other nodes", "connect(), from this host")] if seen else ()),
         ),
-        Fix(
-            "start the same command on the other nodes, or leave --nnodes out where this is the only one; have the "
-            "hosts meet without torchrun to see what keeps them apart",
-            command="torchrun --standalone --nproc_per_node=2 train.py   # one node\n"
-            "ddpdoctor check -- torchrun --nnodes=... train.py   # several: this on each, with its own options",
-        ),
+        OF_ACCELERATE if of_accelerate else OF_TORCHRUN,
         severity=Severity.NOTE,
     )
+
+
+OF_TORCHRUN = Fix(
+    "start the same command on the other nodes, or leave --nnodes out where this is the only one; have the "
+    "hosts meet without torchrun to see what keeps them apart",
+    command="torchrun --standalone --nproc_per_node=2 train.py   # one node\n"
+    "ddpdoctor check -- torchrun --nnodes=... train.py   # several: this on each, with its own options",
+)
+OF_ACCELERATE = Fix(
+    "start the same command on the other machines, each with a --machine_rank of its own, and with the address of "
+    "machine 0 that all of them reach; or ask for one machine where this is the only one, here or in the file of "
+    "`accelerate config`",
+    command="accelerate launch --num_machines 1 ... train.py   # one machine\n"
+    "accelerate launch --num_machines 2 --machine_rank 1 --main_process_ip HOST0 ... train.py   # the second of two\n"
+    "ddpdoctor check -- accelerate launch ... train.py   # several: this on each, with its own options",
+)
 
 
 def port_is_held(event: LauncherWaits) -> Finding:

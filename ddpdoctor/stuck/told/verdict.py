@@ -47,7 +47,7 @@ def of_launcher(event: LauncherWaits, checks: Iterable[Check], seconds: float) -
     dispatcher = Dispatcher(checks)
     found = list(dispatcher.see_of(Training(), event))
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
-    return Verdict("This training has not begun: torchrun has started no rank.", report)
+    return Verdict(f"This training has not begun: {event.launcher} has started no rank.", report)
 
 
 def _results(found: list[Found]) -> tuple[Result, ...]:

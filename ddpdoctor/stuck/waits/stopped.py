@@ -26,12 +26,14 @@ def of_stopped(pid: int, stack: Stack) -> Awaited | None:
     with suppress(psutil.Error):
         parent = psutil.Process(pid).parent()
         siblings = [each.pid for each in parent.children()] if parent is not None and beside else []
-        for each in (*started_by(pid)[1:], *siblings):
-            if each != pid and psutil.Process(each).status() == psutil.STATUS_STOPPED:
-                return Awaited(
-                    f"process {each} ({command_of(each)}), which a signal has stopped",
-                    "let it go on, and find out who stops it",
-                    f"kill -CONT {each}",
-                    each,
-                )
+        beside_it = [each for each in (*started_by(pid)[1:], *siblings) if each != pid]
+        found = [each for each in beside_it if psutil.Process(each).status() == psutil.STATUS_STOPPED]
+        if found:
+            who = f"process {found[0]} ({command_of(found[0])})" + (f", and {len(found) - 1} more" if found[1:] else "")
+            return Awaited(
+                f"{who}, which a signal has stopped (SIGSTOP)",
+                "let it go on, and find out who stops it",
+                f"kill -CONT {' '.join(map(str, found))}",
+                found[0],
+            )
     return None

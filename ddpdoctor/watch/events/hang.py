@@ -163,7 +163,7 @@ class TimedOut(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherWaits(Event):
-    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank.
+    """Made by the monitor: a ``launcher`` of so many nodes, at least, has run so long and started no rank.
 
     ``node`` is this one's number where it was given one. The nodes meet at ``host``, whose name leads to ``addresses``
     here, and ``port``. ``answer``: ``own`` or ``loopback`` where that is this host, ``unknown name``, or how a
@@ -181,6 +181,7 @@ class LauncherWaits(Event):
     answer: str = ""
     holder: str = ""
     line: str = ""
+    launcher: str = "torchrun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

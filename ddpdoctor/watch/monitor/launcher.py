@@ -70,7 +70,7 @@ def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> 
     return LauncherWaits(
         pid=pid, time=time.time(), nodes=meeting.nodes, seconds=seconds, node=meeting.node, host=meeting.host,
         port=meeting.port, addresses=addresses, answer=answer, holder=holder,
-        line=_line(network, meeting, addresses, answer) if answer else "",
+        line=_line(network, meeting, addresses, answer) if answer else "", launcher=meeting.launcher,
     )  # fmt: skip
 
 
