@@ -72,6 +72,7 @@ from ddpdoctor.examine.model.facts import (
     Description as Description,
     Difference as Difference,
     Parameter as Parameter,
+    Plain as Plain,
     is_expanded as is_expanded,
 )
 from ddpdoctor.examine.model.steps import (
@@ -212,6 +213,7 @@ from ddpdoctor.source.text.syntax import NO_PYTHON as NO_PYTHON
 from ddpdoctor.source.text.tree import Tree as Tree
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
+from ddpdoctor.source.training.sets import loops_through_sets as loops_through_sets
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
     ACCELERATOR as ACCELERATOR,

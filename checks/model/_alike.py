@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
+from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training, Wrapping
 
 from .._ledger import built, of_all_ranks, sheets
 from .._sheets import EXCLUSIVE, NEVER, Line, Sheet
@@ -128,3 +128,13 @@ def states_alone_differ(event: StepFingerprinted, training: Training, kind: str)
 
 def _apart(norms: list[float]) -> bool:
     return bool(norms) and max(norms) - min(norms) > EQUAL * max(norms)
+
+
+def in_another_order(training: Training) -> dict[int, Wrapping]:
+    """Return by rank the model that was wrapped last, where all have the same names, in another order."""
+    told = {rank: training.of(Wrapping, rank=rank) for rank in range(training.world_size)}
+    if len({len(each) for each in told.values()}) != 1 or not all(told.values()):
+        return {}
+    last = {rank: each[-1] for rank, each in told.items()}
+    orders = {tuple(name for name, _ in each.parameters) for each in last.values()}
+    return last if len(orders) > 1 and len({frozenset(each) for each in orders}) == 1 else {}

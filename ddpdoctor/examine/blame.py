@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.host.stack import Frame
 from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Stuck
 
 if TYPE_CHECKING:
     from ddpdoctor.examine.target import Target
-    from ddpdoctor.host.stack import Frame
 
 LAST_LINES, MOST_PRINTED = 3, 300  # lines, and characters, of what the user's code printed
 UNGUARDED = 'move that under `if __name__ == "__main__":`, which an import does not run'
@@ -22,6 +23,14 @@ UNGUARDED = 'move that under `if __name__ == "__main__":`, which an import does 
 def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Keep the user's own frames: no line of this package, of the standard library or of installed packages."""
     return tuple(frame for frame in frames if not _is_foreign(frame.file))
+
+
+def own_files(before: set[str]) -> tuple[str, ...]:
+    """Return the name of the files of the user's modules among those that were imported since then."""
+    new = [vars(module) for name, module in list(sys.modules.items()) if name not in before]
+    files = {str(each.get("__file__") or "") for each in new}
+    frames = tuple(Frame(os.path.realpath(file), 0, "") for file in sorted(files) if file.endswith(".py"))
+    return tuple(frame.file for frame in own_frames(frames))
 
 
 def _is_foreign(file: str) -> bool:

@@ -65,6 +65,7 @@ class Jobs:
     def __init__(self, world_size: int, environ: Mapping[str, str], ends_at: float = float("inf")) -> None:
         """Start the server; it imports torch while the caller goes on."""
         self.world_size = world_size
+        self._environ = dict(environ)
         self._loopback = loopback_name()
         self._ends_at = ends_at
         self._ready: Ready | None = None
@@ -95,6 +96,12 @@ class Jobs:
         twin = copy.copy(self)
         twin._part_from(self._connection, self._process.pid, modules)  # noqa: SLF001 - its own class
         return twin
+
+    def with_hash_seed(self, seed: int) -> Jobs | None:
+        """Return another pool, whose ranks hash texts with this seed; None where the user has set one for all ranks."""
+        if self._environ.get("PYTHONHASHSEED", "random") != "random":
+            return None
+        return Jobs(self.world_size, {**self._environ, "PYTHONHASHSEED": str(seed)}, self._ends_at)
 
     def __enter__(self) -> Jobs:  # noqa: PYI034 - typing.Self is of Python 3.11
         """Return the pool."""

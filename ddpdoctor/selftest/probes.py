@@ -57,6 +57,10 @@ class PreparedJobs:
         """Return the pool's."""
         return self.jobs.problem()
 
+    def with_hash_seed(self, seed: int) -> Jobs | None:
+        """Return another pool, as the pool does; its ranks are not prepared."""
+        return self.jobs.with_hash_seed(seed)
+
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Outcome, ...]:
         """Run a job as the pool does."""
         return self.jobs.run(prepared, self.prepare, function, args, **options)

@@ -32,6 +32,21 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "the ranks build the layers in another order": (
+        "parameters-differ",
+        "in another order",
+        """
+        class Tables(nn.Module):
+            def __init__(self, names):
+                super().__init__()
+                self.of = nn.ModuleDict({name: nn.Linear(8, 4) for name in names})
+            def forward(self, inputs):
+                return self.of["a"](inputs) + self.of["b"](inputs).relu()
+        model = DDP(Tables("ba" if rank else "ab"))  # guilty
+        optimizer = sgd(model)
+        fit(model, optimizer)
+        """,
+    ),
     "a method behind the wrapper is called": (
         "forward-bypasses-ddp",
         "bypasses DistributedDataParallel",

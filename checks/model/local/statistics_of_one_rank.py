@@ -15,6 +15,11 @@ different on the ranks, and are updated from what they were by a mean, a sum or 
 named like a statistic also where they stay as they are. In the source, something is computed with them that is not
 kept beside them.
 
+`ddpdoctor check --model` builds the model on each rank and compares the tensors that its modules, and objects of
+theirs, hold beside parameters and buffers, as a random projection or the matrix of Fourier features. Told are those
+that the source computes something with. Where they are equal on ranks that are seeded alike, it depends on how the
+training seeds: a note where a file beside the model's seeds anything.
+
 So are variables of these functions that are named like a statistic, stay as they are, and are a mean, a deviation or
 the like of something.
 
@@ -27,6 +32,9 @@ Let all ranks count: add up sums and numbers of samples before the statistic is 
 
 Statistics that are computed once are rank 0's: `dist.broadcast(statistic, src=0)`, or computed from the whole data
 set.
+
+What never changes can be a buffer, `self.register_buffer("proj", proj)`: DDP gives rank 0's to all, and the state dict
+keeps it.
 
 Silent where the ranks do not train one model, where a statistic is that of the batch alone (as in instance
 normalisation), and of the running statistics of batch normalisation. Of buffers that rank 0 gives to all ranks at each
@@ -42,25 +50,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
     Evidence,
     Finding,
     Fix,
+    NotRun,
     Place,
     Severity,
     Statistic,
     StepFingerprinted,
     Training,
+    probe,
     watch,
 )
 
 from ..._sheets import differ
 from .._alike import earlier, without_parallelism
 from .._words import listed
+from ._beside import beside_the_model
 from ._held import Attribute
 from ._variables import made_of_many, meets_samples
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP1524", Severity.WARNING)
 SURE = 3  # steps
@@ -69,6 +84,14 @@ METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECA
 
 Rows = dict[str, list[Statistic]]
 Found = dict[str, tuple[list[Statistic], tuple[str, int] | None]]
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Look for tensors that samples meet, and that the ranks build apart, beside what DDP knows."""
+    if len(model.ranks) == 1:
+        raise NotRun("needs 2 ranks, was run with 1 (--nproc)")
+    yield from beside_the_model(model)
 
 
 @watch(StepFingerprinted)

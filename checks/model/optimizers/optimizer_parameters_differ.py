@@ -45,7 +45,7 @@ from ddpdoctor.check import (
 
 from ..._ledger import of_all_ranks
 from ..._sheets import NEVER
-from .._alike import SHARDING, map_built
+from .._alike import SHARDING, in_another_order, map_built
 from .._words import counted, listed
 
 AILMENT = Ailment("DDP1507", Severity.WARNING)
@@ -63,6 +63,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     held = {each.rank: each for each in map_built(ranks, training) if each.rank is not None}
     if event.number != SECOND or len(held) < len(ranks) or len(held) < SECOND or not _comparable(held, ranks, training):
         return
+    if in_another_order(training):
+        return  # so are the model's own, which is another check's
     orders = {rank: each.names for rank, each in held.items()}
     sets = {rank: frozenset(each) for rank, each in orders.items()}
     most = max(sets.values(), key=len)

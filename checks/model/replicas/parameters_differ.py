@@ -13,11 +13,11 @@ processes.
 ## How to be sure
 
 ddpdoctor builds the model on each rank and compares name, shape, dtype and order of all
-parameters and buffers before anything is wrapped. (All its ranks share one hash seed, so the order of a `set`
-does not show.)
+parameters and buffers before anything is wrapped. Where the sources make a `set`, it builds the model in processes with
+other hash seeds as well, and compares the order.
 
-In a running training (`ddpdoctor run`) each rank tells names and shapes of what it gives to DDP, and they are
-compared when DDP raises.
+In a running training (`ddpdoctor run`) each rank tells names and shapes of what it gives to DDP: names that come in
+another order are told at once, and all is compared when DDP raises.
 
 ## How to mend it
 
@@ -30,6 +30,8 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -44,16 +46,20 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Parameter,
+    Place,
     Record,
     Severity,
     Table,
     Training,
     Wrapping,
     log_pattern,
+    loops_through_sets,
     place,
     probe,
     watch,
 )
+
+from .._alike import in_another_order
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
@@ -71,6 +77,33 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
             if (position := _first_difference(lists[0], pieces)) is not None:
                 yield _finding(what, rank, position, lists)
                 return
+    if model.reordered:
+        yield _by_hash_seed(model)
+
+
+def _by_hash_seed(model: ModelExam) -> Finding:
+    names = [each.name for each in model.model.parameters]
+    at = next(at for at, (one, other) in enumerate(zip(names, model.reordered, strict=True)) if one != other)
+    loops = [(file, each) for file in model.model.files for each in loops_through_sets(file)]
+    file, loop = loops[0] if len(loops) == 1 else (model.model.source or "", None)
+    line = linecache.getline(file, loop.lineno).rstrip() if loop else ""
+    over = ast.get_source_segment("".join(linecache.getlines(file)), loop.iter) if loop else None
+    known = over and loop and loop.iter.end_lineno == loop.lineno
+    return Finding(
+        f"the order of the parameters depends on the hash seed of the process, which is another on each rank: "
+        f"parameter {at} is {names[at]} with one, and {model.reordered[at]} with another; DDP pairs them by position",
+        (
+            Evidence(f"parameter {at} is {names[at]}", "one order on all ranks", "built with a hash seed"),
+            Evidence(f"parameter {at} is {model.reordered[at]}", "one order on all ranks", "built with another one"),
+        ),
+        Fix(
+            "sort the set before the model is built from it",
+            diff=f"-{line}\n+{line.replace(over, f'sorted({over})', 1)}"
+            if known and over
+            else "-for name in names:  # a set\n+for name in sorted(names):",
+        ),
+        Place(file=file or None, line=loop.lineno if loop else None),
+    )
 
 
 def _pieces(built: Description, what: str) -> Sequence[Piece]:
@@ -138,6 +171,28 @@ def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, f"the sizes of rank {match[3]}"),),
         COMPARE,
         record.place,
+    )
+
+
+@watch(Wrapping)
+def as_wrapped(event: Wrapping, training: Training) -> Iterator[Finding]:
+    """Compare the order of the names that the ranks give to DDP, which does not notice another one."""
+    ranks = in_another_order(training)
+    if not ranks or event not in ranks.values():
+        return
+    names = {rank: [name for name, _ in each.parameters] for rank, each in ranks.items()}
+    at = next(at for at, those in enumerate(zip(*names.values(), strict=True)) if len(set(those)) > 1)
+    yield Finding(
+        "the ranks build the parameters of the model in another order, and DDP pairs them by position",
+        tuple(
+            Evidence(f"parameter {at} is {each[at]}, of {len(each)}", "one order on all ranks", f"rank {rank}")
+            for rank, each in [*names.items()][:8]
+        ),
+        Fix(
+            "sort what the model is built from, such as a set, whose order each process has of its own",
+            diff="-for name in names:  # a set\n+for name in sorted(names):",
+        ),
+        place(event.site),
     )
 
 

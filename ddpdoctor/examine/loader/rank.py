@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ddpdoctor.examine.blame import own_frames
+from ddpdoctor.examine.blame import own_files
 from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
 from ddpdoctor.examine.loader.facts import RankLoader
 from ddpdoctor.examine.loader.indices import below, described, get, integer, length, orders, samplers
 from ddpdoctor.examine.loader.ordered import drawing_at, seeded, share
 from ddpdoctor.examine.model.rank import drawn as states, prepare
 from ddpdoctor.examine.target import Target, build
-from ddpdoctor.host.stack import Frame
 
 WITHIN = ("dataloader", "data_loader", "loader")  # where wrappers keep the loader that they feed from
 
@@ -97,13 +96,6 @@ def build_loader(target: Target, rank: int, world_size: int) -> Any:
 def _named(value: Any) -> str:
     kind = type(value)
     return "None" if value is None else f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
-
-
-def own_files(before: set[str]) -> tuple[str, ...]:
-    """Return the name of the files of the user's modules among those that were imported since then."""
-    files = {str(get(module, "__file__") or "") for name, module in list(sys.modules.items()) if name not in before}
-    frames = tuple(Frame(os.path.realpath(file), 0, "") for file in sorted(files) if file.endswith(".py"))
-    return tuple(frame.file for frame in own_frames(frames))
 
 
 def sampler_rank(target: Target) -> int | None:

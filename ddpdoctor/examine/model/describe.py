@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.model.facts import Buffer, Description, Entry, Layer, Parameter
+from ddpdoctor.examine.model.plain import plain_tensors
 from ddpdoctor.examine.model.step import CALLS, loss_of, tensors
 from ddpdoctor.examine.target import MAIN, Target
 
@@ -38,6 +39,7 @@ def describe(model: Module, wrappers: tuple[str, ...], target: Target) -> Descri
         attributes=_attributes(model),
         ignored=tuple(sorted(ignored)),
         source=getattr(module, "__file__", None),
+        plain=plain_tensors(model),
     )
 
 

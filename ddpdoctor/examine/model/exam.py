@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.examine.blame import blame, own_frames
 from ddpdoctor.examine.model import rank as model_rank
 from ddpdoctor.examine.model.ddp import wrapped_steps
-from ddpdoctor.examine.model.facts import TOO_SLOW, Description, Entry, Parity, PlainStep, Trouble
+from ddpdoctor.examine.model.facts import TOO_SLOW, Description, Entry, Parity, Plain, PlainStep, Trouble
 from ddpdoctor.examine.model.parity import compare
-from ddpdoctor.examine.model.rank import NotAModelError, first_look
+from ddpdoctor.examine.model.rank import NotAModelError, alike, first_look
 from ddpdoctor.examine.model.steps import READY_TWICE, UNUSED, Steps
 from ddpdoctor.facets import BadTarget, NotRun
 from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
+from ddpdoctor.jobs.pool import ServerLostError
+from ddpdoctor.source.training.sets import has_sets
 from ddpdoctor.source.training.wrapping import Source, read_source
 
 if TYPE_CHECKING:
@@ -24,19 +27,36 @@ if TYPE_CHECKING:
 NO_BATCH = "no --batch given"
 FIRST_LOOK = 30.0  # seconds for building, and for one step of the bare model
 PATIENCE = 20.0  # seconds for a few steps under DDP, and
+HASH_SEEDS = (1, 2)  # two names come in the same order with half of them
 SLOWER = 6.0  # times what the first look took
 CURES = {UNUSED: "find_unused_parameters", READY_TWICE: "static_graph"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelExam:
-    """The user's model as each rank built it (``ranks``, in rank order), its file, and what steps with it showed."""
+    """The user's model as each rank built it (``ranks``, in rank order), its file, and what steps with it showed.
+
+    ``seeded`` is the model of ranks that are seeded alike, where tensors of it are not the same on all ranks.
+    ``reordered`` are the names of its parameters where another hash seed of the process brings them into another order.
+    """
 
     target: Target
     batch: Target | None
     ranks: tuple[Description, ...]
     source: Source
     taken: Steps | None = None
+    seeded: tuple[Description, ...] = ()
+    reordered: tuple[str, ...] = ()
+
+    @property
+    def apart(self) -> dict[str, tuple[Plain, ...]]:
+        """The tensors that are not registered and not the same on all ranks, by rank, by where they are."""
+        return _apart(self.ranks)
+
+    @property
+    def apart_though_seeded(self) -> frozenset[str]:
+        """Those that are not the same on ranks that are seeded alike."""
+        return frozenset(_apart(self.seeded) if self.seeded else {})
 
     @property
     def model(self) -> Description:
@@ -72,6 +92,10 @@ def examine_model(jobs: Jobs, model: Target, batch: Target | None) -> ModelExam:
     patience = PATIENCE + SLOWER * (time.monotonic() - started)
     ranks = tuple(description for description, _ in looks)
     exam = ModelExam(model, batch, ranks, read_source(ranks[0].source))
+    if exam.apart:
+        seeded = jobs.run(alike, model, deadline=FIRST_LOOK)
+        exam = replace(exam, seeded=tuple(each.value for each in seeded if isinstance(each, Returned)))
+    exam = replace(exam, reordered=_reordered(jobs, model, ranks[0]))
     plain = tuple(step for _, step in looks if step is not None)
     if batch is None or not plain:
         return exam
@@ -79,6 +103,25 @@ def examine_model(jobs: Jobs, model: Target, batch: Target | None) -> ModelExam:
     if reason := _why_no_ddp(ranks, plain):
         return replace(exam, taken=replace(steps, why_not=reason))
     return replace(exam, taken=_under_ddp(jobs, model, batch, steps, patience))
+
+
+def _reordered(jobs: Jobs, model: Target, built: Description) -> tuple[str, ...]:
+    """Return the names of the parameters as processes with other hash seeds order them; nothing where that is alike.
+
+    The ranks of a pool are forked, and share one seed; another pool is started only where the sources make sets.
+    """
+    mine = [each.name for each in built.parameters]
+    for seed in HASH_SEEDS if any(map(has_sets, built.files)) else ():
+        pool = jobs.with_hash_seed(seed)
+        if pool is None:
+            return ()
+        with pool as others, suppress(NotRun, ServerLostError):
+            outcomes = others.run(alike, model, deadline=FIRST_LOOK)
+            for each in outcomes[:1]:
+                names = [each.name for each in each.value.parameters] if isinstance(each, Returned) else mine
+                if names != mine and set(names) == set(mine):
+                    return tuple(names)
+    return ()
 
 
 def _first_look(jobs: Jobs, model: Target, batch: Target | None) -> list[tuple[Description, PlainStep | None]]:
@@ -98,6 +141,17 @@ def _first_look(jobs: Jobs, model: Target, batch: Target | None) -> list[tuple[D
         return [(description, trouble) for description, _ in _values(bare)]
     blame("--batch", batch, outcomes)
     return _values(bare)
+
+
+def _apart(ranks: tuple[Description, ...]) -> dict[str, tuple[Plain, ...]]:
+    held = [{each.path: each for each in rank.plain} for rank in ranks]
+    common = [path for path in held[0] if all(path in each for each in held)]
+    rows = {path: tuple(each[path] for each in held) for path in common}
+    return {
+        path: row
+        for path, row in rows.items()
+        if len({each.shape for each in row}) == 1 and len({each.numbers for each in row}) > 1
+    }
 
 
 def _values(outcomes: tuple[Outcome, ...]) -> list[tuple[Description, PlainStep | None]]:

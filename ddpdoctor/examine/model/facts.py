@@ -71,12 +71,35 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """Numbers that an object of the user's holds at ``path`` in the model, and that are not registered with it.
+
+    ``kind`` and ``file`` are of the object's class, which is a Module or not (``module``). ``first`` are the first
+    elements, ``sums`` tell whether all are the same.
+    """
+
+    path: str
+    kind: str
+    file: str
+    module: bool
+    shape: tuple[int, ...]
+    first: tuple[float, ...]
+    sums: tuple[float, float]
+
+    @property
+    def numbers(self) -> str:
+        """What is told of the values, so that NaN equals itself."""
+        return repr((self.shape, self.first, self.sums))
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """A rank's model as its factory gave it, less the wrappers around it (``wrappers``, outermost first).
 
     ``attributes`` are the public names that the model has and a DDP object has not. ``norms`` are its batch
     normalisation layers, ``inner`` the wrappers around parts of it. DDP is told to leave out what is ``ignored``;
-    it is not among the parameters and buffers. ``source`` is the factory's file.
+    it is not among the parameters and buffers. ``source`` is the factory's file. ``plain`` are tensors beside these.
+    ``files`` are those of the user's modules that were imported to build it.
     """
 
     kind: str
@@ -90,6 +113,8 @@ class Description:
     attributes: tuple[str, ...]
     ignored: tuple[str, ...]
     source: str | None
+    plain: tuple[Plain, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def trainable(self) -> tuple[Parameter, ...]:

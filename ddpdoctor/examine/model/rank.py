@@ -6,9 +6,10 @@ import os
 import random
 import sys
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.examine.blame import own_frames
+from ddpdoctor.examine.blame import own_files, own_frames
 from ddpdoctor.examine.model.describe import describe, unregistered
 from ddpdoctor.examine.model.facts import Description, PlainStep, Trouble
 from ddpdoctor.examine.model.step import NoLossError, backward, batch_size, mapped, tensors, ways
@@ -125,12 +126,19 @@ def first_look(
     target: Target, batch_target: Target | None, *, one_a_host: bool = False
 ) -> tuple[Description, PlainStep | None]:
     """Describe the model and, with a batch, take a step."""
+    before = set(sys.modules)
     model, wrappers = build_model(target, one_a_host=one_a_host)
-    description = describe(model, wrappers, target)
+    description = replace(describe(model, wrappers, target), files=own_files(before))
     if batch_target is None:
         return description, None
     batch = build_batch(batch_target, model)
     return description, plain_step(model, batch)
+
+
+def alike(target: Target) -> Description:
+    """Describe the model as ranks build it that are seeded alike."""
+    model, wrappers = build_model(target, same_numbers=True)
+    return describe(model, wrappers, target)
 
 
 def plain_step(model: Module, batch: Any) -> PlainStep:
