@@ -13,7 +13,8 @@ all at each forward, and what the other ranks put in is lost. Nothing fails, for
 ddpdoctor reads the graph of the loss in compared steps: embeddings are multiplied with a matrix that has no gradient
 and the shape of a tensor that an object of the script holds, and that tensor is another one on each rank before each of
 those steps; or the source keeps batches in a list or a deque, and puts them together for that product. Print a checksum
-of the bank on every rank.
+of the bank on every rank. `ddpdoctor check --model ... --batch ...` compares matrices among the buffers after a step
+under DDP: told is one that the source fills in parts and computes with, in a class that communicates nothing.
 
 ## How to mend it
 
@@ -35,7 +36,10 @@ buffers are broadcast from rank 0.
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -48,6 +52,7 @@ from ddpdoctor.check import (
     Statistic,
     StepFingerprinted,
     Training,
+    probe,
     watch,
 )
 
@@ -57,11 +62,36 @@ from ._held import Attribute
 from ._lists import compared_list
 from ._products import ATTENTION, gathers
 
+if TYPE_CHECKING:
+    from ddpdoctor.check import ModelExam
+
 AILMENT = Ailment("DDP1552", Severity.WARNING)
 SURE = 2  # steps in which it is another one
 PLANE = 2
 
 Rows = dict[str, list[Statistic]]
+
+
+@probe
+def in_a_step(model: ModelExam) -> Iterator[Finding]:
+    """Look for a buffer that a forward puts something in, another thing on each rank, and that samples meet."""
+    model.steps.under_ddp()
+    if dict(model.source.options).get("broadcast_buffers") is False:
+        return  # each rank keeps its own
+    for path, row in model.buffers_apart.items():
+        held = row[0]
+        attribute = Attribute(f"model.{path}", held.kind, (held.file,))
+        filled = attribute.filled()
+        if len(held.shape) == PLANE and filled and attribute.meets_samples() and not attribute.is_exchanged():
+            told = ", ".join(f"{each.sums[0]:.6g} on rank {rank}" for rank, each in enumerate(row[:8]))
+            yield Finding(
+                f"{path}, a buffer of {' x '.join(map(str, held.shape))} that samples are compared with, is filled by "
+                "each rank with what it has computed itself: rank 0's replaces it at each forward, with all that other "
+                "ranks have put in",
+                (Evidence(f"the sum of {path}: {told}", "the same on all ranks", "after a step under DDP"),),
+                _gathered(filled),
+                Place(file=filled[0], line=filled[1]),
+            )
 
 
 @watch(StepFingerprinted)
@@ -162,12 +192,20 @@ def _finding(row: list[Statistic], attribute: Attribute, event: StepFingerprinte
                 "nothing is gathered in the step", "all_gather of what is put in", f"the graph of {held.kind}'s loss"
             ),
         ),
-        Fix(
-            "gather what all ranks have computed before it is put in",
-            diff="+keys = [torch.empty_like(key) for _ in range(dist.get_world_size())]\n"
-            "+dist.all_gather(keys, key.detach().contiguous())\n+key = torch.cat(keys)  # then put it in",
-        ),
+        _gathered((file, line)),
         Place(file=file or None, line=line or None),
+    )
+
+
+def _gathered(filled: tuple[str, int]) -> Fix:
+    """Return how what all ranks have computed is put in, by its name where the line that puts it in has one."""
+    line = linecache.getline(*filled) if filled[0] else ""
+    found = re.search(r"\]\s*=\s*(\w+)(\.T|\.t\(\))?\s*(#.*)?$", line.rstrip())
+    name = found[1] if found else "key"
+    return Fix(
+        "gather what all ranks have computed before it is put in, and before its length is taken",
+        diff=f"+parts = [torch.empty_like({name}) for _ in range(dist.get_world_size())]\n"
+        f"+dist.all_gather(parts, {name}.detach().contiguous())\n+{name} = torch.cat(parts)",
     )
 
 

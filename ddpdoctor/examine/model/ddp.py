@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.examine.model.plain import buffers
 from ddpdoctor.examine.model.rank import build_batch, build_model, seed
 from ddpdoctor.examine.model.step import CALLS, backward, loss_of, tensors
 
@@ -12,13 +13,17 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.nn.parallel import DistributedDataParallel
 
+    from ddpdoctor.examine.model.facts import Plain
     from ddpdoctor.examine.target import Target
 
 STEPS = 3  # what a step left undone, DDP tells at the next one; the buckets change after the first
 
 
-def wrapped_steps(target: Target, batch_target: Target, way: str, options: dict[str, bool]) -> None:
-    """Wrap the model and take some steps; whatever DDP raises is what is asked for."""
+def wrapped_steps(target: Target, batch_target: Target, way: str, options: dict[str, bool]) -> tuple[Plain, ...]:
+    """Wrap the model and take some steps; whatever DDP raises is what is asked for.
+
+    What is returned are buffers of the user's own modules that the last step has changed.
+    """
     import torch.distributed as dist
 
     model, _ = build_model(target)
@@ -26,7 +31,10 @@ def wrapped_steps(target: Target, batch_target: Target, way: str, options: dict[
     wrapped = wrap(model, options)
     for step in range(STEPS):
         seed(1 + step + STEPS * dist.get_rank())
+        before = buffers(model) if step == STEPS - 1 else ()
         backward(model, way, batch, wrapped)
+    known = {each.path: each.numbers for each in before}
+    return tuple(each for each in buffers(model) if known.get(each.path) != each.numbers)
 
 
 def wrap(model: Module, options: dict[str, bool]) -> DistributedDataParallel:

@@ -21,6 +21,8 @@ from ddpdoctor.source.training.sets import has_sets
 from ddpdoctor.source.training.wrapping import Source, read_source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddpdoctor.examine.target import Target
     from ddpdoctor.jobs.pool import Jobs
 
@@ -52,6 +54,13 @@ class ModelExam:
     def apart(self) -> dict[str, tuple[Plain, ...]]:
         """The tensors that are not registered and not the same on all ranks, by rank, by where they are."""
         return _apart(self.ranks)
+
+    @property
+    def buffers_apart(self) -> dict[str, tuple[Plain, ...]]:
+        """The buffers that a step under DDP has left unlike on the ranks, by rank, by where they are."""
+        wrapped = self.taken.wrapped if self.taken is not None else ()
+        left = [outcome.value for outcome in wrapped if isinstance(outcome, Returned)]
+        return _rows(left) if left and len(left) == len(wrapped) else {}
 
     @property
     def apart_though_seeded(self) -> frozenset[str]:
@@ -144,7 +153,12 @@ def _first_look(jobs: Jobs, model: Target, batch: Target | None) -> list[tuple[D
 
 
 def _apart(ranks: tuple[Description, ...]) -> dict[str, tuple[Plain, ...]]:
-    held = [{each.path: each for each in rank.plain} for rank in ranks]
+    return _rows([rank.plain for rank in ranks])
+
+
+def _rows(told: Sequence[tuple[Plain, ...]]) -> dict[str, tuple[Plain, ...]]:
+    """Return what is not the same on all ranks, of what all of them have."""
+    held = [{each.path: each for each in rank} for rank in told]
     common = [path for path in held[0] if all(path in each for each in held)]
     rows = {path: tuple(each[path] for each in held) for path in common}
     return {

@@ -40,6 +40,21 @@ def plain_tensors(model: Module) -> tuple[Plain, ...]:
     return tuple(found)
 
 
+def buffers(model: Module) -> tuple[Plain, ...]:
+    """Return the buffers of the modules of the user's classes."""
+    import torch
+
+    found: list[Plain] = []
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            own = list(module._buffers.items()) if _is_own(type(module)) else []  # noqa: SLF001 - torch's own
+            for attribute, value in own:
+                tensor = _numbers(value)
+                if tensor is not None and len(found) < TENSORS:
+                    found.append(_told(f"{name}.{attribute}" if name else attribute, module, tensor))
+    return tuple(found)
+
+
 def _held(path: str, owner: Any, looked: set[int], depth: int) -> Iterator[tuple[str, Any, Any]]:
     """Yield the values of an object and of the user's objects within it, each with its owner."""
     for name, value in list((getattr(owner, "__dict__", None) or {}).items()):
