@@ -321,3 +321,55 @@ def test_a_constant_epoch_is_found_at_its_line(examine: Examine) -> None:
     assert "s.set_epoch(7)" in finding.message
     assert finding.place.line == 13
     assert findings("set-epoch-not-called", exam) == []
+
+
+WRAPPED = """
+import numpy as np
+class Crop:
+    def __init__(self, rng):
+        self.rng = rng
+    def __call__(self, rows):
+        return rows + self.rng.standard_normal(8)
+
+class Cropped(Dataset):
+    def __init__(self):
+        rng = np.random.default_rng(7)
+        self.steps = [Crop(rng), Crop(rng)]
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        rows = np.zeros(8)
+        for step in self.steps:
+            rows = step(rows)
+        return rows
+
+def again(worker):
+    seed = torch.initial_seed()
+    for step in torch.utils.data.get_worker_info().dataset.steps:
+        step.rng = np.random.default_rng(seed)
+
+class Epochs:
+    def __init__(self, loader):
+        self.inside, self.dataset, self.sampler = loader, loader.dataset, loader.sampler
+    def __iter__(self):
+        return iter(self.inside)
+    def __len__(self):
+        return len(self.inside)
+
+def build_loader(rank, world_size):
+    data = Cropped()
+    sampler = DistributedSampler(data, num_replicas=world_size, rank=rank)
+    return Epochs(DataLoader(data, batch_size=4, sampler=sampler, num_workers=2, worker_init_fn={given}))
+"""
+
+
+@pytest.mark.parametrize("given", [None, "again"])
+def test_generators_of_transforms_are_found_behind_a_wrapper(given: str | None, examine: Examine) -> None:
+    """Workers with copies of one generator draw alike, on all ranks; the fix gives each transform another one."""
+    found = findings("same-augmentation-in-workers", examine(WRAPPED.format(given=given)))
+
+    assert [each.message.partition(":")[0] for each in found] == (
+        [] if given else ["the workers of Cropped draw the same augmentations, and so do all ranks"]
+    )
+    for each in found:
+        assert "dataset.steps[0].rng = dataset.steps[1].rng = numpy.random.default_rng(seed)" in each.fix.diff

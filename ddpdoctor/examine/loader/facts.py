@@ -92,6 +92,8 @@ class RankLoader:
     and end where fetching a sample ``raised`` an error.
     ``drawn`` are the digests of one sample, fetched twice with no seed in between; ``in_workers`` those of one sample
     fetched several times in each of two workers. ``rows`` tells that a list or a data set was given, and no loader.
+    ``generators`` are those that the data set holds: where they are in it, and what makes another one.
+    ``seeded_by`` is a worker_init_fn that seeds by the worker's number alone: its name, file, line and numbers.
     ``takes_share``: a sampler of the loader's holds this rank and the number of ranks; ``draws_at`` are the class, file
     and line of the one that is not torch's. ``order_of_process``: they draw from generators of the process, which the
     factory has not seeded, but the training can.
@@ -118,6 +120,9 @@ class RankLoader:
     in_workers: tuple[tuple[str, ...], ...] = ()
     sampler_rank_on_other_nodes: int | None = None
     rows: bool = False
+    generators: tuple[tuple[str, str], ...] = ()
+    seeded_by: tuple[str, str, int, str] | None = None
+    persistent: bool = False
     takes_share: bool = False
     draws_at: tuple[str, str, int] = ("", "", 0)
     order_of_process: bool = False

@@ -10,8 +10,10 @@ from typing import Any
 from ddpdoctor.examine.blame import own_files
 from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
 from ddpdoctor.examine.loader.facts import RankLoader
+from ddpdoctor.examine.loader.generators import held, told
 from ddpdoctor.examine.loader.indices import below, described, get, integer, length, orders, samplers
 from ddpdoctor.examine.loader.ordered import drawing_at, seeded, share
+from ddpdoctor.examine.loader.worker_seeds import seeds_by_number
 from ddpdoctor.examine.model.rank import drawn as states, prepare
 from ddpdoctor.examine.target import Target, build
 
@@ -54,7 +56,15 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         facts["base_length"] = length(base)
         facts["probes"], facts["raised"] = probes(base)
     else:
+        feeds = within(loader)
+        if feeds is not None and not iterable:
+            if rank == 0:
+                facts["in_workers"] = in_workers(feeds)
+            facts["drawn"] = drawn(dataset)
         facts["contents"] = stream(loader, plain=plain)
+    if not iterable:
+        facts["seeded_by"] = _seeded_by(within(loader) or inner)
+        facts["generators"] = told([(path, each) for path, _, each in held(dataset)])
     return RankLoader(
         rank=rank,
         kind=type(loader).__name__,
@@ -66,9 +76,26 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         batch_size=integer(get(inner, "batch_size")),
         drop_last=get(inner, "drop_last") is True,
         workers=integer(get(inner, "num_workers")) or 0,
+        persistent=get(within(loader) or inner, "persistent_workers") is True,
         sampler=None if iterable else described(chain),
         **facts,
     ), files
+
+
+def within(loader: Any) -> Any:
+    """Return the only DataLoader of torch's that a wrapper holds; None where there is none, or several."""
+    from torch.utils.data import DataLoader
+
+    held_ones = [each for each in (getattr(loader, "__dict__", None) or {}).values() if isinstance(each, DataLoader)]
+    return held_ones[0] if len(held_ones) == 1 and not isinstance(loader, DataLoader) else None
+
+
+def _seeded_by(loader: Any) -> tuple[str, str, int, str] | None:
+    found = seeds_by_number(loader) if hasattr(loader, "worker_init_fn") else None
+    if found is None:
+        return None
+    code, numbers = found
+    return code.co_name, os.path.realpath(code.co_filename), code.co_firstlineno, numbers
 
 
 def build_loader(target: Target, rank: int, world_size: int) -> Any:

@@ -46,7 +46,8 @@ class DataSeen(Event):
     are the first indices, or entries, ``name`` is the attribute; ``least`` some of them as numbers, chosen by their
     hash: the same ones of equal lists. ``seeded_by`` is a worker_init_fn that seeds by the worker's number alone: its
     name, file and line, and the numbers that it holds. ``reader`` is the user's method that gives samples.
-    ``generators`` names random generators that it draws from and that the loader's workers have copies of. ``kind`` is
+    ``generators`` are random generators that it draws from and that the loader's workers have copies of: where they
+    are in the data set, and what makes another one. ``kind`` is
     the package of the data set's class.
     """
 
@@ -59,7 +60,7 @@ class DataSeen(Event):
     first: tuple[str, ...]
     name: str
     reader: Site | None
-    generators: tuple[str, ...]
+    generators: tuple[tuple[str, str], ...]
     least: tuple[int, ...] = ()
     kind: str = ""
     seeded_by: tuple[str, str, int, str] | None = None

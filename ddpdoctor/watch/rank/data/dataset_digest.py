@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
+from ddpdoctor.examine.loader.generators import kinds
 from ddpdoctor.watch.events import Site
-from ddpdoctor.watch.rank.data.generators import kinds
 from ddpdoctor.watch.rank.data.index_digest import rows_of
 from ddpdoctor.watch.user_frames import file_of, is_users
 

@@ -6,10 +6,11 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.examine.loader.worker_seeds import methods
 from ddpdoctor.frameworks import ACCELERATE
 from ddpdoctor.watch.events import DataSeen, Sampler, Site
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
-from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
+from ddpdoctor.watch.rank.data.generators import copied, seeded_by
 from ddpdoctor.watch.rank.data.index_digest import Listing, listing, mapping, picks, table_behind
 from ddpdoctor.watch.user_frames import file_of, is_users
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dis
-import random
-import sys
-from types import CodeType
 from typing import Any
 
+from ddpdoctor.examine.loader.generators import held, told
+from ddpdoctor.examine.loader.worker_seeds import methods, seeds_by_number
 from ddpdoctor.watch.rank.data.index_digest import bytes_of
 from ddpdoctor.watch.user_frames import file_of
 
@@ -18,70 +17,46 @@ RESEEDS = {
 }  # fmt: skip
 
 
-def copied(loader: Any) -> tuple[str, ...]:
-    """Return the name of the generators that ``__getitem__`` draws from, and that nothing seeds anew in the workers."""
-    own = methods(type(loader.dataset))
-    draws = own.get("__getitem__")
-    if loader.num_workers <= 1 or loader.worker_init_fn is not None or draws is None:
+CALLED = ("__call__", "forward", "transform")
+
+
+def copied(loader: Any) -> tuple[tuple[str, str], ...]:
+    """Return the generators that samples are made with, and that nothing seeds anew in the workers; what makes others.
+
+    The data set's own, and those of its transforms, by where they are in it.
+    """
+    draws = methods(type(loader.dataset)).get("__getitem__")
+    if loader.num_workers <= 1 or loader.worker_init_fn is not None or draws is None or _reseeds(loader.dataset):
         return ()
-    if any(RESEEDS & set(code.co_names) for name, code in own.items() if name != "__init__"):
-        return ()
-    made = {
-        each.argval
-        for name, code in own.items()
-        for each in dis.get_instructions(code)
-        if name != "__init__" and each.opname == "STORE_ATTR"
+    found = [
+        (path, value)
+        for path, owner, value in sorted(held(loader.dataset), key=lambda each: each[0])
+        if not _reseeds(owner) and _draws_from(owner, path.rpartition(".")[2], own=owner is loader.dataset)
+    ]
+    return told(found)
+
+
+def _reseeds(owner: Any) -> bool:
+    return any(RESEEDS & set(code.co_names) for name, code in methods(type(owner)).items() if name != "__init__")
+
+
+def _draws_from(owner: Any, attribute: str, *, own: bool) -> bool:
+    """Whether a method that makes samples draws from an attribute, and none makes another one."""
+    codes = {name: code for name, code in methods(type(owner)).items() if name != "__init__"}
+    makes = [codes[name] for name in (("__getitem__",) if own else CALLED) if name in codes]
+    stored = {
+        each.argval for code in codes.values() for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"
     }
-    return tuple(
-        name
-        for name, value in sorted(getattr(loader.dataset, "__dict__", {}).items())
-        if isinstance(value, kinds()) and name in draws.co_names and name not in made
-    )
-
-
-# What a function that seeds may say, beside numbers, without giving each rank and each epoch other ones.
-SEEDS = {"seed", "manual_seed"}
-LIBRARIES = {"np", "numpy", "random", "torch", "cuda", "int"}
-DRAWS = {"rand", "randn", "random", "randint", "uniform", "normal", "choice", "randperm", "sample", "transform"}
+    return attribute not in stored and any(attribute in code.co_names for code in makes)
 
 
 def seeded_by(loader: Any) -> tuple[str, str, int, str] | None:
-    """Return the worker_init_fn that seeds by the worker's number alone: its name, file, line, and numbers it holds.
-
-    None where it can say anything else, or where the data set does not seem to draw.
-    """
-    given = loader.worker_init_fn
-    code = getattr(given, "__code__", None)
-    draws = methods(type(loader.dataset)).get("__getitem__")
-    if code is None or not loader.num_workers or draws is None or not DRAWS & set(draws.co_names):
+    """Return the worker_init_fn that seeds by the worker's number alone: its name, file, line, and numbers it holds."""
+    found = seeds_by_number(loader)
+    if found is None:
         return None
-    names = {name for name in code.co_names if name not in SEEDS | LIBRARIES}
-    cells = dict(zip(code.co_freevars, (each.cell_contents for each in given.__closure__ or ()), strict=True))
-    held = {name: given.__globals__.get(name) for name in names} | cells
-    if (
-        not SEEDS & set(code.co_names)
-        or len(code.co_varnames) > 1
-        or any(type(each) is not int for each in held.values())
-    ):
-        return None
-    return code.co_name, file_of(code), code.co_firstlineno, repr(sorted(held.items()))
-
-
-def methods(kind: type) -> dict[str, CodeType]:
-    """Return the code of a class's methods, those of its bases included, the nearest of a name."""
-    return {
-        name: value.__code__
-        for each in reversed(kind.__mro__)
-        for name, value in vars(each).items()
-        if hasattr(value, "__code__")
-    }
-
-
-def kinds() -> tuple[type, ...]:
-    """Return the classes of random generators, of the libraries that are imported."""
-    modules = (("torch", ("Generator",)), ("numpy.random", ("Generator", "RandomState")))
-    there = ((sys.modules[module], names) for module, names in modules if module in sys.modules)
-    return (random.Random, *(getattr(module, name) for module, names in there for name in names))
+    code, held_numbers = found
+    return code.co_name, file_of(code), code.co_firstlineno, held_numbers
 
 
 def state_of(generator: Any) -> Any:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.examine.loader.generators import kinds
 from ddpdoctor.watch.events import StreamSeen
 from ddpdoctor.watch.rank.data.dataset_digest import VALUES, digest, sketch_of_batch
-from ddpdoctor.watch.rank.data.generators import kinds, seed_of, state_of
+from ddpdoctor.watch.rank.data.generators import seed_of, state_of
 from ddpdoctor.watch.user_frames import is_users, site_of, variables_of
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.examine.loader.generators import kinds
 from ddpdoctor.watch.events import HeldGenerator
 from ddpdoctor.watch.events.of_steps import BEST
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
-from ddpdoctor.watch.rank.data.generators import kinds, seed_of, state_of
+from ddpdoctor.watch.rank.data.generators import seed_of, state_of
 from ddpdoctor.watch.user_frames import file_of, frames, is_users, variables_of
 
 if TYPE_CHECKING:
