@@ -32,6 +32,17 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "a group of the optimizer is chosen by names that the wrapped model has not": (
+        "optimizer-holds-other-parameters",
+        "1 group of SGD holds nothing, and 2 parameters",
+        """
+        model = DDP(net())
+        first = [p for name, p in model.named_parameters() if name.startswith("0.")]  # guilty
+        rest = [p for name, p in model.named_parameters() if "2." in name]
+        optimizer = torch.optim.SGD([{"params": first, "lr": 0.01}, {"params": rest}], lr=0.1)
+        fit(model, optimizer)
+        """,
+    ),
     "the ranks build the layers in another order": (
         "parameters-differ",
         "in another order",

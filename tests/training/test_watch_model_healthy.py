@@ -51,6 +51,11 @@ HEALTHY = {
                 of_make.step()
                 judge.requires_grad_(True)
     """,
+    "an empty group of the optimizer, and all that learns in the others": """
+        model = DDP(net())
+        rest = [p for name, p in model.named_parameters() if not name.endswith("scale")]
+        fit(model, torch.optim.SGD([{"params": []}, {"params": rest}], lr=0.1))
+    """,
     "no_sync around backward alone": """
         model = DDP(net())
         optimizer = sgd(model)

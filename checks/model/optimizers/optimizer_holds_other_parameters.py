@@ -19,7 +19,9 @@ required a gradient then has not heard of them, nor has DDP. In a log: `optimize
 Build the optimizer last, from the parameters of the model that is trained. An optimizer that was built
 before DDP wrapped the same model is fine: DDP keeps the parameter objects.
 
-Parameters that are left out of all optimizers on purpose are not reported while the optimizer's own have gradients.
+Parameters that are left out of all optimizers on purpose are not reported while the optimizer's own have gradients,
+unless a group of it holds nothing: what chose its parameters by name found none, as `name.startswith("backbone")` does
+once the model is wrapped, where all names begin with `module.`.
 
 ## Versions and sources
 
@@ -48,6 +50,7 @@ from ddpdoctor.check import (
 )
 
 from .._words import counted, listed
+from ._empty_groups import of_an_empty_group
 
 AILMENT = Ailment("DDP565", Severity.ERROR)
 SURE = 3
@@ -83,6 +86,8 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
             _fix(holds.kind),
             place(event.site),
         )
+    elif event.model is not None and holds.empty and not holds.gone and not event.idle:
+        yield of_an_empty_group(event, holds)
     elif event.model is not None and (holds.gone or (event.idle and last.idle)):
         stale = f"no longer in the model: {listed(holds.gone, 4)}" if holds.gone else "without a gradient, of no model"
         yield Finding(

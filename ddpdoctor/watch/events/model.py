@@ -81,7 +81,7 @@ class OptimizerSeen(Event):
 
     ``names`` are parameters that DDP reduces, ``gone`` those of them that are not in the model any more; ``others`` is
     the number of all that are of no wrapped model or not reduced, ``frozen`` those of them that are a wrapped model's
-    and want no gradient.
+    and want no gradient. ``empty`` counts its groups that hold nothing.
     """
 
     optimizer: int
@@ -91,6 +91,7 @@ class OptimizerSeen(Event):
     others: int
     frozen: tuple[str, ...]
     gone: tuple[str, ...]
+    empty: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,6 +140,7 @@ class Optimizers:
                 others=len(held.others),
                 frozen=_frozen(held.others, models.alive()),
                 gone=_gone(part),
+                empty=sum(not group["params"] for group in optimizer.param_groups),
             )
 
     def _sample(self, held: Held, part: Part, *, closure: bool) -> None:
