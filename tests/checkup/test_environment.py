@@ -292,7 +292,9 @@ def test_a_loopback_master_is_told_where_rank_0_is_known_to_be_elsewhere(
         ("NCCL_BUFFSIZE", "8 KiB", "8192"), ("NCCL_IB_TIMEOUT", "long", ""),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "True", "1"),
         ("TORCH_NCCL_BLOCKING_WAIT", "on", "1"),
-        ("TORCH_DISTRIBUTED_DEBUG", "VERBOSE", ""), ("OMP_NUM_THREADS", "four", "1"),
+        ("TORCH_DISTRIBUTED_DEBUG", "VERBOSE", "DETAIL"), ("TORCH_DISTRIBUTED_DEBUG", "some", ""),
+        ("NCCL_P2P_LEVEL", "NVLINK", "NVL"), ("NCCL_NET_GDR_LEVEL", "phb", "PHB"), ("NCCL_P2P_LEVEL", "NODE", ""),
+        ("OMP_NUM_THREADS", "four", "1"),
     ],
 )  # fmt: skip
 def test_a_value_that_its_reader_cannot_read_is_told(

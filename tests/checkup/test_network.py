@@ -216,3 +216,26 @@ def test_a_master_behind_a_firewall_is_filtered() -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "10.9.9.2" in done.stdout
     assert "a firewall drops the packets" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "command"),
+    [
+        ("^lo,docker,eth", "export NCCL_SOCKET_IFNAME=^lo,docker"), ("^=lo,eth0", "export NCCL_SOCKET_IFNAME=^=lo"),
+        ("^lo,docker", None), ("^e,l", "export NCCL_SOCKET_IFNAME=^l"),
+    ],
+)  # fmt: skip
+def test_a_name_that_excludes_all_is_said_to(
+    setting: str, command: str | None, facts: Facts, checks: dict[str, Check]
+) -> None:
+    """What keeps NCCL from the first interface that is not loopback is left out of the list."""
+    environ = {"NCCL_SOCKET_IFNAME": setting}
+    check = checks["interface-missing"]
+    found = [
+        finding
+        for facet in check.of(Instrument.PROBE)
+        for finding in facet.examine(replace(facts, environ=environ, network=_network(LO, ETH)))
+    ]
+
+    assert [each.fix.command for each in found] == [command] * (command is not None)
+    assert all("excludes all interfaces of this host: lo, eth0" in each.message for each in found)

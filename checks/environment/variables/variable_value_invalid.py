@@ -6,6 +6,7 @@
 0, newer versions for the default, and says so at NCCL_DEBUG=INFO only. Of `NCCL_BUFFSIZE=4M` it takes the number in
 front, 4 bytes. torch is stricter: a word where TORCH_NCCL_ASYNC_ERROR_HANDLING has a number ends each rank when its
 NCCL group is made ("Invalid value for environment variable"), and TORCH_DISTRIBUTED_DEBUG=verbose ends `import torch`.
+A level that NCCL has no name for (`NCCL_P2P_LEVEL=NVLINK`, where it is NVL) is as if it was not set.
 The OpenMP library ignores `OMP_NUM_THREADS=four`, and each rank uses all cores.
 
 ## How to be sure
@@ -22,7 +23,8 @@ Give a number: 1 for on, 0 for off, sizes in bytes.
 ## Versions and sources
 
 Holds for torch 2.2 to 2.13 and NCCL 2.19 to 2.28; what TORCH_DISTRIBUTED_DEBUG and OMP_NUM_THREADS do was seen with
-torch 2.13 CPU. Sources: NCCL documentation, "Environment Variables", and NCCL's param.cc; torch's Utils.hpp
+torch 2.13 CPU. Sources: NCCL documentation, "Environment Variables", and NCCL's param.cc and
+graph/paths.cc (ncclGetLevel); torch's Utils.hpp
 (getCvarInt, getCvarBool) and debug.cpp; the OpenMP specification.
 """
 
@@ -65,6 +67,10 @@ TORCH_NCCL_BLOCKING_WAIT TORCH_NCCL_DESYNC_DEBUG TORCH_NCCL_DUMP_ON_TIMEOUT TORC
 TORCH_NCCL_ENABLE_TIMING
 """.split()
 )
+NCCL_LEVELS = {"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"}
+DOCUMENTED = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
+LEVELS = {*DOCUMENTED, "NVB", "C2C", "P2C", "PXN", "NET", "DIS", "XGMI"}
+MUCH = {"debug", "verbose", "trace", "all", "1", "true", "yes", "on"}
 ON, OFF = {"y", "yes", "t", "true", "on", "enable", "enabled"}, {"", "n", "no", "f", "false", "off", "none"}
 TORCH_READS = {"y", "yes", "1", "t", "true", "n", "no", "0", "f", "false"}
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -145,18 +151,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def misread(name: str, value: str) -> Wrong | None:
     """Return what is wrong with a variable's value; None where it is read as it is meant, or nobody knows."""
     word = value.strip().lower()
-    if name in NCCL_NUMBERS:
-        return _read_by_nccl(name, value, word)
+    if name in NCCL_NUMBERS or name in NCCL_LEVELS:
+        return _read_by_nccl(name, value, word) if name in NCCL_NUMBERS else _level_read_by_nccl(value, word)
     meant = "1" if word in ON else ""
     if name in TORCH_NUMBERS and word and not re.match(r"\s*[+-]?\d", value):
         return "torch refuses it when it makes an NCCL process group", _expected(name), meant
     if name in TORCH_SWITCHES and value and value.lower() not in TORCH_READS:
         return "torch refuses it when it makes an NCCL process group", _expected(name), meant
     if name == "TORCH_DISTRIBUTED_DEBUG" and value.upper() not in {"", "OFF", "INFO", "DETAIL"}:
-        return "import torch ends with a ValueError", _expected(name), ""
+        return "import torch ends with a ValueError", _expected(name), "DETAIL" if word in MUCH else ""
     if name == "OMP_NUM_THREADS" and word and not re.fullmatch(r"\s*[1-9]\d*\s*(,\s*[1-9]\d*\s*)*", value):
         return "the OpenMP library ignores it, and each rank computes on all cores", _expected(name), "1"
     return None
+
+
+def _level_read_by_nccl(value: str, word: str) -> Wrong | None:
+    """Compare a level with the names of NCCL's, letter by letter as NCCL does; old versions have numbers for them."""
+    if not word or value in LEVELS or value[:1].isdigit():
+        return None
+    meant = next((each for each in DOCUMENTED if word.upper().startswith(each)), "")
+    return "NCCL knows no such level, and takes its default", f"one of {', '.join(DOCUMENTED)}", meant
 
 
 def _read_by_nccl(name: str, value: str, word: str) -> Wrong | None:

@@ -71,7 +71,28 @@ def by_their_names(facts: Facts) -> Iterator[Finding]:
             yield _finding(facts, variable, name)
     setting = facts.environ.get(NCCL, "")
     if setting and not nccl_interfaces(usable(facts), setting):
-        yield _finding(facts, NCCL, setting.lstrip("^="))
+        yield _excluded(facts, setting) if setting.startswith("^") else _finding(facts, NCCL, setting.lstrip("^="))
+
+
+def _excluded(facts: Facts, setting: str) -> Finding:
+    """Return that nothing is left; what keeps the first interface that is not loopback is to go."""
+    there_are = usable(facts)
+    wanted = next((each for each in there_are if each != "lo"), "lo")
+    kept = [each for each in setting.removeprefix("^").removeprefix("=").split(",") if _may_stay(setting, wanted, each)]
+    sign = "^=" if setting.startswith("^=") else "^"
+    fix = f"export {NCCL}={sign}{','.join(kept)}" if kept else f"export {NCCL}={wanted}"
+    return Finding(
+        f"{NCCL}={setting} excludes all interfaces of this host: {', '.join(there_are)}",
+        (Evidence(f"{NCCL}={setting}", f"one of {', '.join(there_are)} is left", "interfaces that are up"),),
+        Fix(f"leave {wanted} to NCCL", command=fix),
+        Place(variable=NCCL, host=facts.network.hostname),
+        severity=None if facts.gpus.devices else Severity.NOTE,
+    )
+
+
+def _may_stay(setting: str, wanted: str, name: str) -> bool:
+    """Whether a name may stay: it does not exclude the wanted interface, by its beginning or, after ``=``, as it is."""
+    return bool(name) and (wanted != name if setting.startswith("^=") else not wanted.startswith(name))
 
 
 def _finding(facts: Facts, variable: str, name: str) -> Finding:
