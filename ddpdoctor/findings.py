@@ -188,7 +188,8 @@ class Rehearsed:
 class Hosts:
     """The hosts that took part, of how many, whether they ``met``, and who reaches whom: a row for each.
 
-    ``links_tried`` are those of which the matrix knows, each way for itself; of very many hosts not all of ``links``.
+    ``tried`` says what each link was tried with. ``links_tried`` are those of which the matrix knows, each way for
+    itself; of very many hosts not all of ``links``.
     """
 
     names: tuple[str, ...]
@@ -197,6 +198,7 @@ class Hosts:
     matrix: Table
     links_tried: int = 0
     links: int = 0
+    tried: str = ""
 
 
 @dataclass(frozen=True, slots=True)

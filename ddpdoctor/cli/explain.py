@@ -45,9 +45,9 @@ def explain(  # noqa: PLR0913 - its options
     standard input is passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
     if any(map(is_sighting, names)):
-        from ddpdoctor.cli.stuck import read, show
+        from ddpdoctor.cli.stuck import show_reports
 
-        show(read(names), 0.0, "json" if form == "json" else "text", None, verbose=everything)
+        show_reports(names, "json" if form == "json" else "text", None, verbose=everything)
     if names and not any(map(is_log, names)):
         say(said_of(load_checks(), names, style(sys.stdout), everything=everything))
         return
@@ -55,6 +55,7 @@ def explain(  # noqa: PLR0913 - its options
     if both := [name for name in others if find(load_checks(), name)]:
         raise click.UsageError(f"{both[0]} is a check, and {next(filter(is_log, names))} a log: name one or the other")
     from ddpdoctor.logs.examination import quick_examination
+    from ddpdoctor.logs.own_findings import is_fault
 
     examined = quick_examination()
 
@@ -75,7 +76,7 @@ def explain(  # noqa: PLR0913 - its options
     if answer.faults and not (answer.lines or answer.first):
         sys.exit(2)
     answer_now()
-    sys.exit(1 if answer.cause or answer.unknown else 0)
+    sys.exit(1 if answer.cause or answer.unknown or any(map(is_fault, answer.own)) else 0)
 
 
 def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:

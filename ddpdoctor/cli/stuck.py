@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +13,6 @@ from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
-from ddpdoctor.suggest import why_no_file
 
 if TYPE_CHECKING:
     from ddpdoctor.stuck.ranks.jobs import Job
@@ -47,7 +45,7 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
     if report is not None:
         require_writable("--report", Path(report))
     if names and not all(each.isdigit() for each in names):
-        show(read(names), 0.0, form, report, verbose=verbose)
+        show_reports(names, form, report, verbose=verbose)
     pids = [int(each) for each in names]
     try:
         job = find(pids)
@@ -65,10 +63,11 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
 
 def show_launcher(event: LauncherWaits, form: str, report: str | None, *, verbose: bool) -> NoReturn:
     """Print what keeps a torchrun that has started no rank; and end with the exit status."""
+    from ddpdoctor.stuck.told.launchers import as_data
     from ddpdoctor.stuck.told.verdict import of_launcher
 
     decided = of_launcher(event, load_checks(), 0.0)
-    _say(decided, {"verdict": decided.said}, [], form, report, verbose=verbose)
+    _say(decided, {**as_data(event), "verdict": decided.said}, [], form, report, verbose=verbose)
 
 
 def flight(job: Job) -> str:
@@ -103,30 +102,31 @@ def compared(paths: tuple[Path, ...]) -> str:
     return answer_text(examined.answer(None), style(sys.stdout))
 
 
-def read(names: tuple[str, ...]) -> Sighting:
-    """Put together the reports of several hosts.
+def show_reports(names: tuple[str, ...], form: str, report: str | None, *, verbose: bool) -> NoReturn:
+    """Put the reports of several hosts together, print what comes of it, and end with the exit status.
 
     Raises:
-        BadTarget: one of them cannot be read, or is none.
+        BadTarget: one of them cannot be read, or is none, or they are of different trainings.
     """
-    from ddpdoctor.stuck.told.sighting import apart, merged, read_sighting
+    from ddpdoctor.cli.explaining.reports import compared, read
+    from ddpdoctor.stuck.told.launchers import beside, joined
+    from ddpdoctor.stuck.told.sighting import apart, as_data, merged
+    from ddpdoctor.stuck.told.text import ranks_text
+    from ddpdoctor.stuck.told.verdict import verdict
 
-    found = []
-    for name in names:
-        try:
-            sighting = read_sighting(name, json.loads(Path(name).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise BadTarget(why_no_file(name)) from None
-        except OSError as exc:
-            raise BadTarget(f"{name}: {exc.strerror}") from None
-        except (ValueError, RecursionError):
-            raise BadTarget(f"{name}: no process, and no report of ddpdoctor stuck in JSON") from None
-        if sighting is None:
-            raise BadTarget(f"{name}: no report of ddpdoctor stuck")
-        found.append((name, sighting))
-    if late := apart(each for _, each in found):
+    sightings, waiting = read(names)
+    if late := apart([*(each.at for _, each in sightings), *(each.at for _, each in waiting)]):
         click.echo(f"ddpdoctor: {late}", err=True)
-    return merged(found)
+    launchers = [each for _, each in waiting]
+    if not sightings:
+        decided = joined(launchers, compared(launchers), load_checks())
+        _say(decided, {"verdict": decided.said}, [], form, report, verbose=verbose)
+    seen = merged(sightings)
+    if not launchers:
+        show(seen, 0.0, form, report, verbose=verbose)
+    decided = beside(seen, launchers, load_checks(), verdict(seen, load_checks(), 0.0).report)
+    data = {**as_data(seen), "verdict": decided.said}
+    _say(decided, data, [ranks_text(seen, style(sys.stdout)) + "\n"], form, report, verbose=verbose)
 
 
 def show(  # noqa: PLR0913 - how it is shown

@@ -10,7 +10,7 @@ from ddpdoctor.logs.launchers import TORCHRUN, Launcher
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check, Role
-    from ddpdoctor.findings import Finding
+    from ddpdoctor.findings import Finding, Severity
     from ddpdoctor.logs.records import Frame, Record
 
 
@@ -65,6 +65,16 @@ class Unknown:
         return last if last and not last.is_users and self.record.users else None
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A finding that ddpdoctor itself printed in the log: its first line is that of the record."""
+
+    severity: Severity
+    code: str
+    slug: str
+    record: Record
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The first cause, or what comes nearest to one; ``followed`` and the others by their order in the log.
@@ -81,6 +91,8 @@ class Answer:
     """Other causes that the log names, later or less surely."""
     followed: tuple[Named, ...] = ()
     harmless: tuple[Named, ...] = ()
+    own: tuple[Own, ...] = ()
+    """What ddpdoctor itself has found there, where the log shows no failure otherwise; the gravest first."""
     sources: tuple[str, ...] = ()
     """What was read."""
     lines: int = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.candidates import Declared, candidates, declared
+from ddpdoctor.logs.own_findings import OWN, own_findings
 from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
@@ -76,7 +77,9 @@ class Examination:
         kept = self.buffer.kept(rank)
         crashes: list[str] = []
         found = tuple(candidates(kept, self.patterns, crashes))
-        return replace(judged(kept, found, (*self.faults, *crashes)), notes=self.buffer.notes)
+        answer = judged(kept, found, (*self.faults, *crashes))
+        own = () if answer.cause or answer.unknown else own_findings(kept)
+        return replace(answer, notes=self.buffer.notes, own=own)
 
 
 def examination(checks: Iterable[Check]) -> Examination:
@@ -98,7 +101,8 @@ def prepared(patterns: tuple[Declared, ...], needs: Callable[[Pattern], Collecti
     """Prepare to look for these log patterns; ``needs`` returns the literals of a pattern."""
     own = (each.log_pattern.pattern for each in patterns)
     context = (pattern for each in patterns for pattern in each.log_pattern.context)
-    return Examination(patterns, RecordBuffer(finder(own, context, needs)))
+    found = finder((*own, *OWN), context, lambda each: OWN.get(each) or needs(each))
+    return Examination(patterns, RecordBuffer(found))
 
 
 def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:

@@ -21,8 +21,9 @@ def hosts_text(hosts: Hosts, style: Style) -> Iterator[str]:
     """Yield the lines: how many came, and the matrix where somebody does not reach somebody."""
     cells = [[printable(str(cell)) for cell in row[1:]] for row in hosts.matrix.rows]
     good = len(cells) > 1 and all(cell in GOOD for row in cells for cell in row)
+    by = f" ({hosts.tried})" if hosts.tried else ""
     came = f"{len(hosts.names)} of {hosts.expected} hosts {'met' if hosts.met else 'seen'}"
-    yield from style.wrap(f"{came}{', and each reaches each other' if good else ''}.", MARGIN, "")
+    yield from style.wrap(f"{came}{', and each reaches each other' + by if good else ''}.", MARGIN, "")
     if hosts.links > FULL * FULL and hosts.links_tried < hosts.links:
         yield from style.wrap(
             f"{hosts.links_tried:,} of {hosts.links:,} links between them were tried: what keeps one host from all "

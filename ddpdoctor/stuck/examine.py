@@ -11,6 +11,7 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.stuck.looks.look import look
 from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.ranks.jobs import Job, jobs
+from ddpdoctor.stuck.ranks.launchers import is_launcher, with_past
 from ddpdoctor.stuck.ranks.own_launcher import with_children
 from ddpdoctor.stuck.ranks.processes import pythons
 from ddpdoctor.stuck.ranks.self_told import self_told
@@ -34,7 +35,7 @@ def find(targets: Sequence[int]) -> Job:
     """
     there, closed = pythons()
     started = {**spawned(there), **with_children(there)}
-    others = {pid: each for pid, each in there.items() if pid not in started}
+    others = {pid: each for pid, each in there.items() if pid not in started and not is_launcher(each.command)}
     found = jobs(there, {**started, **self_told(others)})
     chosen = [each for each in found if _has(each, targets)] if targets else list(found)
     if len(chosen) == 1:
@@ -55,7 +56,7 @@ def find(targets: Sequence[int]) -> Job:
 def waiting_launcher(targets: Sequence[int]) -> LauncherWaits | None:
     """Return a torchrun of several nodes that has started no rank yet: that one which is named, or the only one."""
     found = [launcher_waits(pid, WAITS) for pid in targets or pythons()[0]]
-    waiting = {each.pid: each for each in found if each is not None}
+    waiting = {each.pid: told for each in found if each is not None and (told := with_past(each)) is not None}
     return next(iter(waiting.values())) if len(waiting) == 1 else None
 
 

@@ -45,7 +45,7 @@ def test_srun_starts_it_on_each_node(cluster: Slurm) -> None:
     done = cluster.run("srun", "--nodes=2", "--ntasks-per-node=2", DDPDOCTOR, "check", *WITHOUT_JOBS)
 
     assert done.status == 0, done.said
-    assert "2 of 2 hosts met, and each reaches each other." in done.out
+    assert "2 of 2 hosts met, and each reaches each other (one connection, 32 kB)." in done.out
     assert "ddpdoctor: host 1 (b) of 2: 0 findings here; a reports" in done.out
     assert done.err.count("local rank 1: local rank 0 looks at this host") == 2
 

@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 
 from ddpdoctor.cli.stuck import compared
 from ddpdoctor.cluster.command import Rendezvous
+from ddpdoctor.cluster.host import Host, host_line
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.stack import Frame
@@ -25,15 +26,15 @@ from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck import examine
 from ddpdoctor.stuck.looks import look, spy
 from ddpdoctor.stuck.looks.look import Seen
-from ddpdoctor.stuck.ranks import jobs as jobs_module, self_told
+from ddpdoctor.stuck.ranks import jobs as jobs_module, launchers as launchers_here, self_told
 from ddpdoctor.stuck.ranks.identity import Identity, identity
 from ddpdoctor.stuck.ranks.own_launcher import with_children
 from ddpdoctor.stuck.ranks.processes import Python, is_own
-from ddpdoctor.stuck.told import flight
+from ddpdoctor.stuck.told import flight, launchers
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
 from ddpdoctor.stuck.told.verdict import of_launcher, verdict
 from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
-from ddpdoctor.watch.monitor import launcher
+from ddpdoctor.watch.monitor import launcher, waiting
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
@@ -213,6 +214,129 @@ def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.Monke
     found = by_accelerate.report.findings()[0]
     assert "accelerate launch has waited 40 s for 2 nodes" in found.message
     assert "torchrun" not in f"{found} {by_accelerate.said}"
+
+
+def waits_at_localhost(monkeypatch: pytest.MonkeyPatch, folder: Path, node: int, **more: Any) -> Path:
+    """Return the report of a host whose torchrun waits for the other one at localhost."""
+    host = Host(
+        f"n{node}", launcher="torchrun", by="--nnodes=2", nodes=2, node=node, master="localhost", port=29500,
+        master_at="127.0.0.1", addresses={f"10.0.0.{node + 1}": "eth0", "127.0.0.1": "lo"},
+    )  # fmt: skip
+    event = LauncherWaits(
+        pid=7, time=0.0, nodes=2, seconds=40.0, node=node, host="localhost", port=29500, answer="loopback",
+        line=host_line(host, []),
+    )  # fmt: skip
+    monkeypatch.setattr("socket.gethostname", lambda: f"n{node}")
+    data = {"schema": "ddpdoctor-report/1", "facts": {"stuck": launchers.as_data(replace(event, **more))}}
+    (folder / f"{node}.json").write_text(json.dumps(data, indent=2))
+    return folder / f"{node}.json"
+
+
+def test_reports_of_launchers_that_wait_are_put_together(
+    monkeypatch: pytest.MonkeyPatch, ddpdoctor: Run, tmp_path: Path
+) -> None:
+    """Each host alone cannot tell that the other one waits as well; both together name an address that can be used."""
+    files = [str(waits_at_localhost(monkeypatch, tmp_path, node)) for node in (0, 1)]
+    done = ddpdoctor("stuck", *files)
+
+    assert "DDP368" in done.stdout
+    assert "--rdzv_endpoint=10.0.0.1:29500" in done.stdout
+    assert "torchrun has started no rank on n0, n1." in done.stdout
+    assert done.returncode == 1
+    assert ddpdoctor("explain", *files).stdout == done.stdout
+    alone = ddpdoctor("stuck", files[0])
+    assert alone.returncode == 0
+    assert "DDP363" in alone.stdout
+
+
+def test_a_report_of_a_launcher_and_one_of_ranks_are_put_together(
+    monkeypatch: pytest.MonkeyPatch, ddpdoctor: Run, tmp_path: Path
+) -> None:
+    """All ranks are on one host: the other host's launcher came too late."""
+    late = waits_at_localhost(monkeypatch, tmp_path, 1)
+    ranks = tmp_path / "ranks.json"
+    data = {"schema": "ddpdoctor-report/1", "facts": {"stuck": as_data(seen(at(0), at(1), host="n0"))}}
+    ranks.write_text(json.dumps(data, indent=2))
+    done = ddpdoctor("stuck", str(late), str(ranks))
+
+    assert "All 2 ranks of the training run on n0, without n1" in " ".join(done.stdout.split())
+    damaged = {"schema": "ddpdoctor-report/1", "facts": {"stuck": {"kind": launchers.KIND, "launcher": {}}}}
+    ranks.write_text(json.dumps(damaged, indent=2))
+    assert "is damaged (KeyError)" in ddpdoctor("stuck", str(ranks)).stderr
+
+
+def test_two_launchers_are_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one has the store of both, as rank 0 has."""
+    command = "python /opt/bin/torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=n0:29500 train.py"
+    there = {pid: Python(pid, 1, command, {}, None, 0.0) for pid in (7, 8)}
+    monkeypatch.setattr(examine, "pythons", lambda: (there, 0))
+    asked: list[dict[int, Python]] = []
+
+    def told(others: dict[int, Python]) -> dict[int, Identity]:
+        asked.append(others)
+        return {}
+
+    monkeypatch.setattr(examine, "self_told", told)
+    with pytest.raises(BadTarget, match="no training runs on this host"):
+        examine.find([])
+
+    assert asked == [{}]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "function", "again"),
+    [
+        (0.2, "", False),
+        (5.0, "DynamicRendezvousHandler.next_rendezvous", True),
+        (5.0, "SimpleElasticAgent._exit_barrier", None),
+        (5.0, "", None),
+    ],
+)
+def test_a_launcher_whose_ranks_have_ended_waits_anew_or_for_the_others_end(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, function: str, *, again: bool | None
+) -> None:
+    """What its children took of the processor tells that it has had ranks, and its stack what it waits for."""
+    event = LauncherWaits(pid=7, time=0.0, nodes=2, seconds=40.0, host="n0", port=29500, answer="own")
+    stack = spy.Stack((Frame("torch/distributed/elastic/x.py", 3, function),), ((),))
+    monkeypatch.setattr(launchers_here, "_time_of_children", lambda _: seconds)
+    monkeypatch.setattr(launchers_here, "stacks", lambda pids: spy.Stacks(dict.fromkeys(pids, stack)))
+    told = launchers_here.with_past(event)
+    assert (told.again if told is not None else None) is again
+    if told is not None and told.again:
+        said = of_launcher(told, CHECKS, 1.0)
+        assert "the ranks of this host have ended, and torchrun waits" in said.report.findings()[0].message
+        assert "has not begun" not in said.said
+
+
+class TestTheLauncherOfARun:
+    """The monitor looks at it while no rank is there: before the first, and after one of the last has failed."""
+
+    @staticmethod
+    def looked(monkeypatch: pytest.MonkeyPatch, *, alive: bool, failed: bool, created: float) -> LauncherWaits | None:
+        """Return what is told 40 s after ranks were there."""
+        now = 1000.0
+        monkeypatch.setattr("time.monotonic", lambda: now)
+        monkeypatch.setattr("time.time", lambda: now)
+        event = LauncherWaits(pid=7, time=0.0, nodes=2, seconds=400.0, host="n0", port=29500, line="a line")
+        monkeypatch.setattr(waiting, "launcher_waits", lambda *_: event)
+        monkeypatch.setattr("psutil.Process", lambda _: SimpleNamespace(create_time=lambda: created))
+        looked_at = waiting.Launcher(30.0)
+        ranks: Any = SimpleNamespace(alive=lambda: True)
+        assert looked_at.look(7, ranks, failed=False) is None
+        now = 1040.0
+        return looked_at.look(7, SimpleNamespace(alive=lambda: alive), failed=failed)  # type: ignore[arg-type]
+
+    def test_one_that_waits_anew_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The seconds are those since its last rank ended."""
+        told = self.looked(monkeypatch, alive=False, failed=True, created=500.0)
+        assert told is not None
+        assert (told.again, told.seconds, told.line) == (True, 40.0, "")
+
+    def test_one_whose_ranks_came_to_their_end_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It waits for those of the other nodes; nor is one that has ranks, nor another one that has just begun."""
+        assert self.looked(monkeypatch, alive=False, failed=False, created=500.0) is None
+        assert self.looked(monkeypatch, alive=True, failed=True, created=500.0) is None
+        assert self.looked(monkeypatch, alive=False, failed=True, created=1020.0) is None
 
 
 @pytest.mark.parametrize(("node", "told"), [(1, True), (0, False), (None, False)])
@@ -424,8 +548,8 @@ class TestReports:
 
     def test_looks_that_lie_apart_are_told(self) -> None:
         """Minutes between the hosts can make a training that moves look as if it stood."""
-        assert "90 s apart" in apart([seen(at(0)), replace(seen(at(1)), at=1090.0)])
-        assert not apart([seen(at(0)), seen(at(1))])
+        assert "90 s apart" in apart([1000.0, 1090.0])
+        assert not apart([1000.0, 1000.0])
 
     def test_bad_arguments_are_a_line(self, ddpdoctor: Run, tmp_path: Path) -> None:
         """Status 2, and no traceback."""

@@ -21,7 +21,8 @@ ANSWERS = {
     "own, node": "they meet at {at}, which is this host, and this is node {node}: node 0 alone opens a port there",
     "loopback": "they meet at {at}, which is this host itself, on each of them",
     "unknown name": "they meet at {at}, and this host does not know that name",
-    "open": "{at} answers, and one of them did not come yet, or has another --rdzv_id",
+    "open": "{at} answers, and one of them did not come yet, or has another --rdzv_id, or others have taken the places "
+    "of all (a torchrun of an earlier start, or two on one host)",
     "refused": "they meet at {at} ({addresses}), which answers, and nobody listens on that port yet",
     "filtered": "they meet at {at} ({addresses}), which does not answer",
     "unreachable": "they meet at {at} ({addresses}), to which this host has no route",
@@ -29,21 +30,33 @@ ANSWERS = {
 """What a host sees of the place where torchrun's nodes meet."""
 
 
+AGAIN = Fix(
+    "start torchrun anew on the node that is gone, with the same options; or end this one, and start with as many "
+    "nodes as are left",
+    command="torchrun --nnodes=1:2 --max-restarts=3 ... train.py   # goes on by itself with those that are left",
+)
+
+
 def nodes_missing(event: LauncherWaits) -> Finding:
-    """Return what is seen of the place where torchrun's nodes meet, while no rank was started."""
+    """Return what is seen of the place where torchrun's nodes meet, while no rank was started, or none anew."""
     at = f"{event.host}:{event.port}"
     answer = f"{event.answer}, node" if event.answer == "own" and event.node else event.answer
     seen = ANSWERS.get(answer, "").format(at=at, addresses=", ".join(event.addresses), node=event.node)
     of_accelerate = event.launcher == "accelerate"
+    name = f"{event.launcher}{' launch' if of_accelerate else ''}"
     asked = f"--num_machines {event.nodes}" if of_accelerate else f"--nnodes={event.nodes}"
+    waits = f"{name} has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
+    if event.again:
+        waits = f"has waited {event.seconds:.0f} s" if event.seconds else "waits"
+        waits = f"the ranks of this host have ended, and {name} {waits} for {event.nodes} nodes to start anew: "
+    started = "no process left" if event.again else "no process started"
     return Finding(
-        f"{event.launcher}{' launch' if of_accelerate else ''} has waited {event.seconds:.0f} s for {event.nodes} "
-        "nodes, and has started no rank: " + (seen or "one of them did not come yet"),
+        waits + (seen or "one of them did not come yet"),
         (
-            Evidence(f"{asked}, no process started", "all nodes join", f"pid {event.pid}, this host"),
+            Evidence(f"{asked}, {started}", "all nodes join", f"pid {event.pid}, this host"),
             *([Evidence(f"{at}: {event.answer}", "the other nodes", "connect(), from this host")] if seen else ()),
         ),
-        OF_ACCELERATE if of_accelerate else OF_TORCHRUN,
+        AGAIN if event.again else OF_ACCELERATE if of_accelerate else OF_TORCHRUN,
         severity=Severity.NOTE,
     )
 

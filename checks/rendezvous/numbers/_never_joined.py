@@ -198,6 +198,7 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
     ) or (Evidence("no other process around them", "a process for each rank", "this host"),)
     start = f"torchrun --nproc_per_node={event.world_size} train.py"
     if not here:
+        message = message.replace("did not come to init_process_group", "did not come to init_process_group here", 1)
         start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
     return Finding(
         message,

@@ -17,7 +17,7 @@ from ddpdoctor.cluster.launch import TOKEN, Launch, read_launch
 from ddpdoctor.cluster.meet.meet import meet
 from ddpdoctor.cluster.meet.meeting import ALONE, Invitation, Meeting
 from ddpdoctor.cluster.plan import FULL
-from ddpdoctor.cluster.probing import OK
+from ddpdoctor.cluster.probing import LARGE, OK
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
@@ -200,7 +200,8 @@ def summary(cluster: Cluster) -> Hosts:
     count = len(cluster.hosts)
     tried = len({(link.source, link.target) for link in cluster.links})
     every = tuple(host.place for host in cluster.hosts)
-    return Hosts(every, cluster.expected, cluster.met, table, tried, count * (count - 1))
+    with_what = f"one connection, {LARGE >> 10} kB"
+    return Hosts(every, cluster.expected, cluster.met, table, tried, count * (count - 1), with_what)
 
 
 def _shown(cluster: Cluster) -> tuple[int, ...]:

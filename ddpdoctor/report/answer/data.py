@@ -13,7 +13,7 @@ from ddpdoctor.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.logs.answer import Answer, Named, Unknown
+    from ddpdoctor.logs.answer import Answer, Named, Own, Unknown
     from ddpdoctor.logs.records import Record
 
 SCHEMA = "ddpdoctor-answer/2"
@@ -29,6 +29,7 @@ def as_json(answer: Answer) -> str:
         "unknown": _unknown(answer.unknown) if answer.unknown else None,
         "also_unknown": _unknown(answer.also_unknown) if answer.also_unknown else None,
         **{name: [_named(each) for each in getattr(answer, name)] for _, name in GROUPS},
+        "own": [_own(each) for each in answer.own],
         "sources": list(answer.sources),
         "lines": answer.lines,
         "notes": list(answer.notes),
@@ -63,6 +64,11 @@ def _unknown(unknown: Unknown) -> dict[str, Any]:
     }
 
 
+def _own(own: Own) -> dict[str, Any]:
+    said = own.record.proof().seen
+    return {"severity": str(own.severity), "code": own.code, "slug": own.slug, "says": said, **_where(own.record)}
+
+
 def _where(record: Record) -> dict[str, Any]:
     time = None if record.time is None else moment(record.time)
     return {"source": record.source, "line": record.line, "rank": record.rank, "node": record.node, "time": time}
@@ -82,6 +88,9 @@ def _markdown(answer: Answer) -> Iterator[str]:
         yield from _error(answer.unknown)
     if answer.also_unknown is not None:
         yield from ("", "An error beside it, which ddpdoctor does not know:", *_error(answer.also_unknown))
+    if answer.own:
+        yield from ("", "What ddpdoctor has printed there:", "")
+    yield from (f"- {_inline(proof.source)}: {_inline(proof.seen)}" for proof in (e.record.proof() for e in answer.own))
     for title, name in GROUPS:
         group: tuple[Named, ...] = getattr(answer, name)
         if group:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
+from ddpdoctor.logs.own_findings import is_fault
 from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in, root_of
 from ddpdoctor.report.redact import redact, redacted
@@ -15,10 +16,11 @@ from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
 
 if TYPE_CHECKING:
-    from ddpdoctor.logs.answer import Answer, Named, Unknown
+    from ddpdoctor.logs.answer import Answer, Named, Own, Unknown
     from ddpdoctor.logs.records import Record
 
 RANKS = 8  # that are listed; more are counted
+GOES_ON = 70  # characters of a finding's first line, from which on the next one is taken to go on with it
 FRAMES = 4  # of the user's own code that are shown of an unknown error, the innermost ones
 GROUPS = (("other causes, later or less sure", "others"), ("what followed", "followed"), ("harmless", "harmless"))
 
@@ -40,6 +42,7 @@ def without_secrets(answer: Answer) -> Answer:
         others=tuple(map(safe, answer.others)),
         followed=tuple(map(safe, answer.followed)),
         harmless=tuple(map(safe, answer.harmless)),
+        own=tuple(replace(own, record=replace(own.record, text=redact(own.record.text))) for own in answer.own),
     )
 
 
@@ -64,6 +67,9 @@ def headline(answer: Answer) -> str:
         return ", ".join(filter(None, (f"first cause: {answer.confidence.value}", seen_at(answer.cause.record))))
     if answer.unknown is not None:
         return ", ".join(filter(None, ("first error, which ddpdoctor does not know", seen_at(answer.unknown.record))))
+    if faults := [each for each in answer.own if is_fault(each)]:
+        several = len(faults) > 1
+        return f"{len(faults)} finding{'s' * several} that ddpdoctor printed there; no other failure"
     count, what = (answer.lines, "line") if answer.lines or not answer.sources else (len(answer.sources), "dump")
     return f"no failure in {count} {what}{'' if count == 1 else 's'}"
 
@@ -73,6 +79,18 @@ def _first(answer: Answer, style: Style, *, verbose: bool) -> Iterator[str]:
         yield _finding(answer.cause, style, verbose=verbose)
     elif answer.unknown is not None:
         yield from _unknown(answer.unknown, style)
+    for each in answer.own:
+        yield from _own(each, style)
+
+
+def _own(own: Own, style: Style) -> Iterator[str]:
+    """Quote the first line of a finding; what was seen, and the fix, stand below it in the log."""
+    proof = own.record.proof()
+    said = proof.seen.removeprefix("ddpdoctor: ")
+    said += " ..." if len(said) > GOES_ON else ""
+    yield from style.wrap(printable(said), MARGIN)
+    yield from labelled("seen", f"{proof.source}: ddpdoctor has printed it; its evidence and fix stand below", style)
+    yield from labelled("more", f"ddpdoctor explain {own.code}", style)
 
 
 def _groups(answer: Answer, style: Style, *, verbose: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -226,9 +226,8 @@ def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
     return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named), peers=peers)
 
 
-def apart(sightings: Iterable[Sighting]) -> str:
+def apart(times: Sequence[float]) -> str:
     """Return a line where the looks at several hosts lie far apart; empty where they do not."""
-    times = [each.at for each in sightings]
     if max(times) - min(times) < APART:
         return ""
     return f"these hosts were looked at {max(times) - min(times):.0f} s apart: what moved meanwhile is not seen"

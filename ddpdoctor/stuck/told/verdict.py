@@ -47,6 +47,9 @@ def of_launcher(event: LauncherWaits, checks: Iterable[Check], seconds: float) -
     dispatcher = Dispatcher(checks)
     found = list(dispatcher.see_of(Training(), event))
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
+    if event.again:
+        said = f"This training does not go on: {event.launcher} waits for other nodes to start its ranks anew."
+        return Verdict(said, report)
     return Verdict(f"This training has not begun: {event.launcher} has started no rank.", report)
 
 

@@ -169,7 +169,8 @@ class LauncherWaits(Event):
     here, and ``port``. ``answer``: ``own`` or ``loopback`` where that is this host, ``unknown name``, or how a
     connection went (``open``, ``refused``, ``filtered``, ``unreachable``); empty where they do not meet at a
     port. ``holder`` is another program that has the port here. ``line`` describes this host for those who read the
-    logs of all.
+    logs of all. ``again``: it has had ranks, which have ended, and ``seconds`` are those since, 0 where that is not
+    known.
     """
 
     nodes: int
@@ -182,6 +183,7 @@ class LauncherWaits(Event):
     holder: str = ""
     line: str = ""
     launcher: str = "torchrun"
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,13 @@ from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.failures import Failures, is_fault
 from ddpdoctor.watch.monitor.followed import Followed
-from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.optimizers import Optimizers
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
 from ddpdoctor.watch.monitor.positions import port_of_the_store
 from ddpdoctor.watch.monitor.rank import deaf
 from ddpdoctor.watch.monitor.ranks import Ranks
 from ddpdoctor.watch.monitor.timeouts import timed_out
-
-LOOK = 3.0  # seconds between two looks at a launcher that has started no rank
+from ddpdoctor.watch.monitor.waiting import Launcher
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -54,8 +52,7 @@ class Monitor:
         self._optimizers = Optimizers()
         self._stopped = False
         self._line = ""
-        self._launcher_waits = False
-        self._looked_at_launcher = 0.0
+        self._launcher = Launcher(settings.hang_after)
         self.ranks = Ranks(settings.session)
         self._followed: dict[int, Followed] = {}
 
@@ -97,14 +94,10 @@ class Monitor:
 
         Return the line that describes this host then.
         """
-        now = time.monotonic()
-        if self.ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
-            return ""
-        self._looked_at_launcher = now
-        event = launcher_waits(pid, self._settings.hang_after)
+        last = next(reversed(self._followed.values()), None)
+        event = self._launcher.look(pid, self.ranks, failed=last is not None and bool(last.failed))
         if event is None:
             return ""
-        self._launcher_waits = True
         self.tell(self._dispatcher.see_of(self.training, event))
         return event.line
 

@@ -1,0 +1,61 @@
+"""Logs in which ddpdoctor itself has said what is wrong: ``explain`` tells so, and does not call them sound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+CHECKED = "error DDP305 interface-not-reached: host 0 (a) would use eth0 (fd00:77::1) for gloo, which the"
+WAITED = "ddpdoctor: note DDP363 missing-ranks-at-init: torchrun has waited 16 s for 2 nodes, and has started"
+END = "ddpdoctor: Nothing wrong was found; 1 note. Watched 1 rank, 256 steps of each."
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return the path of a log that is still to be written."""
+    return tmp_path / "a.log"
+
+
+def test_an_error_of_the_check_is_told(ddpdoctor: Run, log: Path) -> None:
+    """With the exit status of a finding, and where it stands."""
+    log.write_text(f"{CHECKED}\n  other hosts do not reach: silent\n  seen      a: silent\n\n1 error found.\n")
+    done = ddpdoctor("explain", str(log))
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert said.startswith(
+        "1 finding that ddpdoctor printed there; no other failure error DDP305 interface-not-reached"
+    )
+    assert f"{log}:1" in said
+    (own,) = json.loads(ddpdoctor("explain", "--format", "json", str(log)).stdout)["own"]
+    assert (own["severity"], own["code"], own["line"]) == ("error", "DDP305", 1)
+    assert "DDP305" in ddpdoctor("explain", "--format", "markdown", str(log)).stdout
+    assert "DDP305" in ddpdoctor("explain", "--quiet", str(log)).stdout
+
+
+def test_a_note_is_told_and_is_no_failure(ddpdoctor: Run, log: Path) -> None:
+    """Another host may still come."""
+    log.write_text(f"{WAITED}\n  no rank: they meet at 10.0.0.1:29500\n")
+    done = ddpdoctor("explain", str(log))
+    assert done.returncode == 0
+    assert done.stdout.startswith("no failure in 2 lines")
+    assert "DDP363" in done.stdout
+
+
+def test_who_came_in_the_end_is_not_missed(ddpdoctor: Run, log: Path) -> None:
+    """The ranks trained after the note."""
+    log.write_text(f"{WAITED}\nepoch 0\n{END}\n")
+    done = ddpdoctor("explain", str(log))
+    assert (done.returncode, done.stdout) == (0, "no failure in 3 lines\n")
+
+
+def test_an_error_of_the_training_comes_before(ddpdoctor: Run, log: Path) -> None:
+    """What ddpdoctor said of it is not told twice; words of another program are none of its findings."""
+    log.write_text(
+        f'{CHECKED}\nTraceback (most recent call last):\n  File "/w/t.py", line 3, in f\n    g()\nKeyError: 7\n'
+    )
+    assert "printed there" not in ddpdoctor("explain", str(log)).stdout
+    log.write_text(f"see: {CHECKED}\nerror DDP305 of nothing\n")
+    assert ddpdoctor("explain", str(log)).returncode == 0
