@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
 
+HOSTS = Path("/etc/hosts")
 PATIENCE = 3.0  # seconds for a look-up: a resolver that needs longer is a fault of its own
 NO_ANSWER = "no answer within"
 VIRTUAL = ("docker*", "br-*", "virbr*", "veth*", "cni*", "flannel*", "cali*", "vmnet*", "podman*", "lxcbr*", "lxdbr*")
@@ -62,6 +63,7 @@ class Network:
     """The host's name, what it resolves to, the interfaces and the ports in use.
 
     ``translated`` are addresses of no interface which lead here all the same, as was seen: by a NAT, a load balancer.
+    ``entries`` are the lines of /etc/hosts that name this host, each behind its number.
     """
 
     hostname: str
@@ -69,6 +71,7 @@ class Network:
     interfaces: tuple[Interface, ...]
     listeners: tuple[Listener, ...]
     translated: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
 
     def owns(self, address: str) -> bool:
         """Whether an address is one of this host."""
@@ -103,7 +106,16 @@ def gather_network() -> Network:
         )
         for name, entries in psutil.net_if_addrs().items()
     )
-    return Network(hostname, resolve(hostname), interfaces, _listeners())
+    return Network(hostname, resolve(hostname), interfaces, _listeners(), entries=_entries(hostname))
+
+
+def _entries(hostname: str) -> tuple[str, ...]:
+    try:
+        lines = HOSTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    words = ((number, line.partition("#")[0].split()) for number, line in enumerate(lines, 1))
+    return tuple(f"{HOSTS}:{number}: {' '.join(each)}" for number, each in words if hostname in each[1:])
 
 
 def is_loopback(address: str) -> bool:

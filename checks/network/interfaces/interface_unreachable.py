@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 
 from ..._hosts import routable_interfaces
 from ..links._peers import BOOTSTRAP, dead_end, hosts
+from ._rejected import LOCAL, rejected_by_a_neighbour
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
@@ -84,9 +85,14 @@ def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
         named = bool(facts.environ.get(variable))
         if taken is not None and better and (taken.virtual or (taken.loopback and (named or variable[0] == "N"))):
             library = "NCCL" if variable[0] == "N" else "gloo"
+            by_name = library == "gloo" and not named
+            entries = [each for each in facts.network.entries if by_name and f" {address} " in each]
             yield Finding(
                 f"{library} would use {taken.name} ({', '.join(taken.addresses)}), which other hosts cannot reach",
-                (Evidence(f"{taken.name}, with {several}", better, "interfaces and environment"),),
+                (
+                    Evidence(f"{taken.name}, with {several}", better, "interfaces and environment"),
+                    *(Evidence(each, f"an address of {better}", "the name of this host") for each in entries),
+                ),
                 Fix("name the interface to the other hosts", command=f"export {variable}={better}"),
                 Place(variable=variable, host=facts.network.hostname),
             )
@@ -131,11 +137,15 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
 
 @log_pattern(
     r"Gloo connectFullMesh failed with (?P<said>[^\n]*)"
-    r"|gloo/transport/tcp/pair\.(?:cc|h):\d+\] Connect timeout \[[^\]\n]+\]:\d+"
+    r"|gloo/transport/tcp/pair\.(?:cc|h):\d+\] Connect timeout \[[^\]\n]+\]:\d+",
+    context=(LOCAL,),
 )
-def that_gloo_took(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def that_gloo_took(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Gloo's peers could not reach each other; a refused connection tells more, and has checks of its own."""
     if "Connection refused" in (match["said"] or ""):
+        return
+    if "No route to host" in (match["said"] or "") and (rejected := rejected_by_a_neighbour(record, match, log)):
+        yield rejected
         return
     yield Finding(
         "the ranks cannot reach each other at the addresses that gloo gave them",

@@ -44,6 +44,7 @@ from ddpdoctor.check import (
 )
 
 from ._links import seen
+from ._nat import behind_nat
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Suspect
@@ -57,7 +58,7 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     """Find hosts that nobody reaches, or that reach nobody."""
     for suspect in suspects(cluster):
         if suspect.fault in (Fault.INBOUND, Fault.OUTBOUND, Fault.CLOSED) and suspect.host is not None:
-            yield _finding(cluster, suspect, suspect.host)
+            yield behind_nat(cluster, suspect) or _finding(cluster, suspect, suspect.host)
 
 
 @probe

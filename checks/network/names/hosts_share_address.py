@@ -9,12 +9,14 @@ rank connects to the address that the other one has told, and reaches itself or 
 ## How to be sure
 
 `hostname -I` on each host: the same address is in two of these lists. `ddpdoctor check` on all hosts compares the
-addresses that gloo and NCCL would use.
+addresses that gloo and NCCL would use. Where it is that of a bridge (docker0), which each host has for itself, the
+host's own name leads to it (`getent hosts $(hostname)`), and the other hosts reach it at another interface.
 
 ## How to mend it
 
-Start the containers in the network of their host (`docker run --network=host`), or in an overlay network that gives
-each an address of its own. Give a copied machine another address.
+Where the hosts have another interface that the others reach, name it: `export GLOO_SOCKET_IFNAME=eth0`. Else start the
+containers in the network of their host (`docker run --network=host`), or in an overlay network that gives each an
+address of its own. Give a copied machine another address.
 
 ## Versions and sources
 
@@ -29,9 +31,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is_loopback, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster
+    from ddpdoctor.check import Cluster, Host
 
 
+OK = "ok"
 AILMENT = Ailment("DDP319", Severity.ERROR)
 USES = (("gloo", "gloo"), ("nccl", "NCCL"))
 
@@ -50,6 +53,9 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
                 continue  # two checks of one host are told elsewhere
             told.add(address)
             hosts = [host, *same]
+            if reached := _reached_elsewhere(cluster, address, use):
+                yield _of_bridges(hosts, address, name, reached)
+                continue
             yield Finding(
                 f"{', '.join(each.place for each in hosts[:4])} have the same address, {address}, for {name}",
                 tuple(
@@ -62,3 +68,37 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
                 ),
                 Place(host=same[0].name),
             )
+
+
+def _reached_elsewhere(cluster: Cluster, address: str, use: str) -> dict[str, str]:
+    """Return the interface at which each of the hosts was reached instead, by name; empty where one was not."""
+    found = {}
+    sharing = [number for number, each in enumerate(cluster.hosts) if getattr(each, use) == address]
+    for number in sharing:
+        host = cluster.hosts[number]
+        links = [each for each in cluster.links if each.target == number and each.address == address]
+        others = {each.other for each in links if each.other_state == OK and host.interface_of(each.other)}
+        interfaces = {host.interface_of(each) for each in others} - {host.interface_of(address)}
+        if len(interfaces) != 1 or any(each.other_state not in {"", OK} for each in links):
+            return {}
+        found[host.name] = interfaces.pop()
+    return found
+
+
+def _of_bridges(hosts: list[Host], address: str, name: str, reached: dict[str, str]) -> Finding:
+    """Return that each host has the address of a bridge of its own, and another one that the others reach."""
+    used = ", ".join(sorted({each.interface_of(address) for each in hosts}))
+    variable = f"{name.upper()}_SOCKET_IFNAME"
+    by_host = "\n".join(f"export {variable}={reached[each.name]}   # on {each.name}" for each in hosts[:8])
+    same = len(set(reached.values())) == 1
+    command = f"export {variable}={next(iter(reached.values()))}   # on all hosts" if same else by_host
+    return Finding(
+        f"{', '.join(each.place for each in hosts[:4])} would each use {used} ({address}) for {name}, an address that "
+        "each has of its own and no other host reaches",
+        tuple(
+            Evidence(f"{address} on {each.interface_of(address)}", f"the address on {reached[each.name]}", each.name)
+            for each in hosts[:8]
+        ),
+        Fix("name the interface at which the other hosts reach this one", command=command),
+        Place(host=hosts[1].name, variable=variable),
+    )
