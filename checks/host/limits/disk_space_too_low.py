@@ -29,10 +29,13 @@ float32: the weight and Adam's two moments.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Role, Severity, human_size, log_pattern, probe
+
+from ._written import written
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
@@ -77,13 +80,22 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "see what takes the room, and delete what is cut" if not match["ray"] else "give Ray a disk with more room",
             command="quota -s; lfs quota -h -u $USER . 2>/dev/null; du -xh --max-depth=1 ."
             if "Errno 122" in match[0]
-            else "df -h . /tmp; du -xh --max-depth=1 ."
+            else _command(path or written(record))
             if not match["ray"]
             else "df -h /tmp/ray; ray memory   # then: ray start --temp-dir=/large/disk/ray ...",
         ),
         record.place,
         severity=Severity.ERROR,
     )
+
+
+def _command(path: str) -> str:
+    """Return how to look at the disk of a file; where nobody knows which one that is, at all of them."""
+    folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+    if not path:
+        return "df -h --output=pcent,avail,target | sort -rn | head   # the full one comes first"
+    quoted = shlex.quote(folder)
+    return f"df -h {quoted}; du -xh --max-depth=1 {quoted}"
 
 
 @log_pattern(r"/\S{1,300} is over \d+% full, available space: [^;\n]{1,40}", role=Role.HARMLESS)
