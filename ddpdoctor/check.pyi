@@ -33,6 +33,7 @@ from ddpdoctor.cluster.cluster import (
     GRADIENTS as GRADIENTS,
     LAYOUT as LAYOUT,
     MODEL_STEP as MODEL_STEP,
+    SMALL_STEP as SMALL_STEP,
     Cluster as Cluster,
     Joint as Joint,
 )

@@ -18,6 +18,10 @@ DDP_STEP, LAYOUT, MODEL_STEP, GRADIENTS = "DDP", "layout", "a step of the model"
 """What a job over all hosts does that is no collective: train a small model; build, run and train the user's."""
 
 
+SMALL_STEP = "small all_reduce"
+"""The first one: of 32 kB, before one of 1 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Joint:
     """How a host fared in a job that ran on all of them: ``problem`` is empty where its result was right.

@@ -10,10 +10,11 @@ import datetime as dt
 import hashlib
 import socket
 
-from ddpdoctor.cluster.cluster import DDP_STEP
+from ddpdoctor.cluster.cluster import DDP_STEP, SMALL_STEP
 
 DEADLINE = 30.0  # seconds of the job
 TIMEOUT = 20.0  # seconds of one operation in it
+FEW = 1 << 13  # float32: 32 kB, what a connection was tried with before
 NUMBERS = 1 << 18  # float32: 1 MB, more than fits in a packet
 ROWS, WIDTH = 4, 8  # of a rank's batch, for the small model
 NEGLIGIBLE = 1e-9  # of a gradient in double precision
@@ -37,7 +38,7 @@ def small_jobs(master: str, port: int, rank: int, world_size: int) -> Said:
     """Run the collectives that trainings use, in a rank, then a step under DDP; tell the first that goes wrong."""
     import torch.distributed as dist
 
-    step = "all_reduce"
+    step = SMALL_STEP
     try:
         join(master, port, rank, world_size, TIMEOUT)
         for step, job in _STEPS.items():
@@ -58,14 +59,18 @@ def join(master: str, port: int, rank: int, world_size: int, seconds: float) -> 
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
 
 
-def _add_up(rank: int, world_size: int) -> str:
+def _add_up(rank: int, world_size: int, count: int = NUMBERS) -> str:
     import torch
     import torch.distributed as dist
 
-    numbers = torch.full((NUMBERS,), float(rank + 1))
+    numbers = torch.full((count,), float(rank + 1))
     dist.all_reduce(numbers)
     wrong = int((numbers != world_size * (world_size + 1) / 2).sum())
-    return f"{wrong} of {NUMBERS} sums are wrong" if wrong else ""
+    return f"{wrong} of {count} sums are wrong" if wrong else ""
+
+
+def _add_up_few(rank: int, world_size: int) -> str:
+    return _add_up(rank, world_size, FEW)
 
 
 def _broadcast(rank: int, world_size: int) -> str:
@@ -117,7 +122,13 @@ def _ddp(rank: int, world_size: int) -> str:
     return ""
 
 
-_STEPS = {"all_reduce": _add_up, "broadcast": _broadcast, "all_gather": _all_gather, DDP_STEP: _ddp}
+_STEPS = {
+    SMALL_STEP: _add_up_few,
+    "all_reduce": _add_up,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    DDP_STEP: _ddp,
+}
 
 
 def count(fact: bool) -> int:  # noqa: FBT001 - it is the one thing that is asked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers import CHECKS, Run
 
-from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.cluster import SMALL_STEP, Cluster, Joint
 from ddpdoctor.cluster.host import Host
 from ddpdoctor.cluster.matrix import Link
 from ddpdoctor.engine import evaluate
@@ -115,3 +115,21 @@ def test_no_route_to_a_neighbour_is_a_firewall_first(
     said = " ".join(ddpdoctor("explain", str(tmp_path / "b.log")).stdout.split())
     assert ("a firewall on 10.77.0.1 that rejects gloo's ports" in said) == rejects
     assert ("iptables -I INPUT -p tcp -s 10.77.0.2 -j ACCEPT # on 10.77.0.1" in said) == rejects
+
+
+def test_a_connection_that_carries_little_alone_stalls() -> None:
+    """One that fails with the first bytes already is told as it was; so is an error that is no time-out."""
+    hosts = (host(0, "10.0.0.1", "eth0"), host(1, "10.0.0.2", "eth0"))
+    check = find(CHECKS, "collective-between-hosts-fails")
+    assert check is not None
+    for step, problem, stalls in (
+        ("all_reduce", "RuntimeError: Timed out waiting 20000ms for recv", True),
+        (SMALL_STEP, "RuntimeError: Timed out waiting 20000ms for recv", False),
+        ("all_reduce", "RuntimeError: Connection reset by peer", False),
+    ):
+        cluster = Cluster(hosts, 2, joint=tuple(Joint(each, "gloo", problem, step) for each in (0, 1)))
+        offers = {"cluster": cluster, "jobs": None}
+        (one,) = evaluate(check, check.facets[0], offers.__getitem__).findings
+        assert ("the connection stalls after some bytes" in one.message) == stalls
+        assert (one.ambiguity is not None) == stalls
+        assert ("nc -N 10.0.0.2 29999" in one.fix.command) == stalls

@@ -497,6 +497,20 @@ def test_a_host_that_was_never_reached_is_named(script: str) -> None:
     assert slug == "slow-rank"
 
 
+def test_connections_that_stand_leave_ports_and_a_limit(script: str) -> None:
+    """The address is right where others were made to it."""
+    waiting = waits(script, 0, "init_process_group", OTHER)
+    for stand, cause in ((0, "resolves to an old address"), (3, "so many connections of one host")):
+        tried = Peer("10.0.0.1", "10.0.0.9", 0, 4, "eth0", connecting=41233, stand=stand)
+        event = Stalled(pid=0, time=2.0, ranks=(waiting,), world_size=2, peers=(tried,))
+        (found,) = Dispatcher(CHECKS).see(event)
+        assert found.finding.ambiguity is not None
+        causes = " ".join(found.finding.ambiguity.causes)
+        assert cause in causes
+        assert ("old address" in causes) == (stand == 0)
+        assert any("3 other connections to 10.0.0.9" in each.seen for each in found.finding.evidence) == (stand == 3)
+
+
 def test_gloo_on_loopback_is_named_where_ranks_wait_for_other_hosts(script: str) -> None:
     """Which are told to come to that address; where all is well, who is missing is."""
     waiting = waits(script, 0, "init_process_group", OTHER)

@@ -30,7 +30,9 @@ from ddpdoctor.check import (
     GRADIENTS,
     LAYOUT,
     MODEL_STEP,
+    SMALL_STEP,
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP314", Severity.ERROR)
 TOLD_BY_OTHERS = (DDP_STEP, GRADIENTS, LAYOUT, MODEL_STEP, "model")  # the last one did not come so far
 ARTICLES = {
+    SMALL_STEP: "an all_reduce of 32 kB",
     "all_reduce": "an all_reduce of 1 MB",
     "broadcast": "a broadcast of 1 MB",
     "all_gather": "an all_gather",
@@ -65,20 +68,45 @@ def over_all_hosts(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
     if failed:
         names = ", ".join(cluster.hosts[each.host].name for each in failed)
         step = next((each.step for each in failed if each.step), "job")
+        stalls = all(each.step == "all_reduce" and "imed out" in each.problem for each in failed)
         yield Finding(
-            f"{ARTICLES.get(step, 'the ' + step)} over {len(cluster.hosts)} hosts failed on {names}",
+            f"{ARTICLES.get(step, 'the ' + step)} over {len(cluster.hosts)} hosts failed on {names}"
+            + (", and one of 32 kB went well before: the connection stalls after some bytes" if stalls else ""),
             tuple(
                 Evidence(
                     " ".join(each.problem.split())[:400], "the sum", f"{each.backend}, {cluster.hosts[each.host].place}"
                 )
                 for each in failed
             ),
-            Fix(
+            _of_a_stall(cluster)
+            if stalls
+            else Fix(
                 "mend what torch says on the first of these hosts",
                 command="TORCH_CPP_LOG_LEVEL=INFO TORCH_DISTRIBUTED_DEBUG=INFO ddpdoctor check   # on all hosts",
             ),
             Place(host=cluster.hosts[failed[0].host].name),
+            ambiguity=STALL if stalls else None,
         )
+
+
+STALL = Ambiguity(
+    (
+        "a firewall, a proxy or a limit of traffic between the hosts drops a connection after so many bytes",
+        "packets are lost as soon as there is load: a cable, a port of the switch, a driver",
+        "the link takes longer than 20 s for 1 MB",
+    ),
+    "sudo nft list ruleset; sudo iptables -S   # on each host: bytes, quota, limit\nip -s link   # errors and drops",
+)
+
+
+def _of_a_stall(cluster: Cluster) -> Fix:
+    first, second = cluster.hosts[:2]
+    address = second.gloo or second.name
+    return Fix(
+        "let connections between the hosts pass whatever they carry; this shows whether they do",
+        command=f"nc -l -p 29999 > /dev/null   # on {second.name} (nc -l 29999 where -p is not known)\n"
+        f"head -c 20M /dev/zero | timeout 60 nc -N {address} 29999; echo $?   # on {first.name}: 124 where it stalls",
+    )
 
 
 def _lost_another(each: Joint) -> bool:

@@ -191,6 +191,20 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
     """Return that a rank tries to reach another one, whose address it was told, and no packet comes back."""
     first = event.ranks[0]
+    if gone.stand:
+        causes: tuple[str, ...] = (
+            f"a firewall on {gone.peer}, or between, lets some ports through and not this one",
+            f"a firewall on {gone.peer}, or between, lets so many connections of one host through and no more",
+        )
+        tell = f"sudo nft list ruleset; sudo iptables -S   # on {gone.peer}: ports, and connlimit or 'ct count over'"
+    else:
+        causes = (
+            f"a firewall on {gone.peer}, or between, drops the packets",
+            f"no host has {gone.peer}: the name of the rank's host resolves to an old address",
+            f"{gone.peer} is an interface that is not connected with this host",
+        )
+        tell = f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}"
+    several = "s" * (gone.stand > 1)
     return Finding(
         f"no connection to {gone.peer}: this host has tried port {gone.connecting} there {gone.tries + 1} times, and "
         f"nothing comes back; {waits}",
@@ -200,22 +214,24 @@ def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
                 "a connection, or a refusal, at once",
                 f"from {gone.local} ({gone.interface or 'no interface'})",
             ),
+            *(
+                [Evidence(f"{gone.stand} other connection{several} to {gone.peer}", "", "established, of these ranks")]
+                if gone.stand
+                else []
+            ),
             *seen(event),
         ),
         Fix(
-            f"open all TCP ports between this host and {gone.peer}; if no host has that address, correct what its name "
-            "resolves to there, or GLOO_SOCKET_IFNAME",
+            f"open all TCP ports between this host and {gone.peer}"
+            + (
+                ", for as many connections as there are pairs of ranks"
+                if gone.stand
+                else "; if no host has that address, correct what its name resolves to there, or GLOO_SOCKET_IFNAME"
+            ),
             command="ddpdoctor check -- torchrun ...   # on each host, with its own options: names the host",
         ),
         place(first.site, rank=first.rank),
-        ambiguity=Ambiguity(
-            (
-                f"a firewall on {gone.peer}, or between, drops the packets",
-                f"no host has {gone.peer}: the name of the rank's host resolves to an old address",
-                f"{gone.peer} is an interface that is not connected with this host",
-            ),
-            f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}",
-        ),
+        ambiguity=Ambiguity(causes, tell),
     )
 
 

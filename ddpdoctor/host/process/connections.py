@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ESTABLISHED, CONNECTING = "01", "02"
@@ -26,7 +27,8 @@ class Peer:
 
     ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent, or,
     where there is none, that no interface has the address any more.
-    ``connecting`` is the port there where no connection came about yet: 0 where there is one.
+    ``connecting`` is the port there where no connection came about yet: 0 where there is one. ``stand`` are the others
+    that did come about.
     """
 
     local: str
@@ -36,6 +38,7 @@ class Peer:
     interface: str = ""
     down: bool = False
     connecting: int = 0
+    stand: int = 0
 
     @property
     def cut(self) -> bool:
@@ -55,15 +58,17 @@ def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
     """
     links = _interfaces()
     found: dict[str, Peer] = {}
+    stand: Counter[str] = Counter()
     for pid in pids:
         for local, peer, unacked, tries, connecting in _connections(pid):
             if peer in links:
                 continue
+            stand[peer] += not connecting
             name, up = links.get(local, ("", not _is_here(pid) or ipaddress.ip_address(local).is_loopback))
             new = Peer(local, peer, unacked, tries, name, not up, connecting)
             before = found.get(peer, new)
             found[peer] = max(before, new, key=lambda each: (each.down, each.tries, each.unacked))
-    return tuple(found[peer] for peer in sorted(found))
+    return tuple(replace(found[peer], stand=stand[peer]) for peer in sorted(found))
 
 
 def _is_here(pid: int) -> bool:
