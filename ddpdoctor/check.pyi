@@ -37,6 +37,7 @@ from ddpdoctor.cluster.cluster import (
     Cluster as Cluster,
     Joint as Joint,
 )
+from ddpdoctor.cluster.code import IMPORTED as IMPORTED
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import (
     DEFAULT_PORT as DEFAULT_PORT,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.facts import Description, PlainStep
     from ddpdoctor.examine.target import Target
 
+LONGEST = 3500  # characters of a layout, of which a host tells that many
 MODEL_DEADLINE = 60.0  # seconds: the model may be large
 
 
@@ -52,4 +53,8 @@ def _looked(described: Description, step: PlainStep | None) -> tuple[str, str, s
     numbers = sum(math.prod(each.shape) for each in described.parameters)
     digest = hashlib.sha256(named.encode()).hexdigest()[:8]
     layout = f"{len(described.parameters)} parameters with {numbers:,} numbers, {digest}"
-    return trouble, layout, "" if step is None else step.call
+    listed = [
+        f"{each.name} {tuple(each.shape)} {each.dtype}{'' if each.trainable else ', frozen'}"
+        for each in described.parameters
+    ]
+    return trouble, "\n".join([layout, *listed])[:LONGEST], "" if step is None else step.call

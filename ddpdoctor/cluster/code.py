@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib.util
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FILES = 1000
 LARGEST = 1 << 20  # bytes of a source file
+IMPORTED = " (imported): "
+"""What stands between the name of a package and that of its file."""
+OF_A_PACKAGE, OF_ALL = 300, 900  # files
+MADE = {"_version.py", "version.py"}
+"""Files that a build makes anew on each host."""
 LEFT_OUT = {"__pycache__", "node_modules", "site-packages", "venv"}
 
 
@@ -22,7 +30,58 @@ def hashes(named: Iterable[str]) -> dict[str, str]:
                 if len(found) >= FILES:
                     return found
                 found[str(each.relative_to(path.parent))] = _hash(each)
+            for package, files in packages(path).items():
+                found |= {f"{package}{IMPORTED}{name}": _hash(each) for name, each in files.items()}
     return found
+
+
+def packages(script: Path) -> dict[str, dict[str, Path]]:
+    """Return the files of the packages that a script imports from elsewhere: by PYTHONPATH, or installed as editable.
+
+    What lies beside the script is known already, and the versions of what is installed are compared otherwise. A large
+    package is left out: a part of it says nothing.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for name in sorted(_imports(script)):
+        if (script.parent / name).is_dir() or (script.parent / f"{name}.py").exists():
+            continue
+        root = _root(name)
+        if root is not None and root.is_dir():
+            files = {str(each.relative_to(root)): each for each in _below(root) if each.name not in MADE}
+        else:
+            files = {} if root is None else {root.name: root}
+        if 0 < len(files) <= OF_A_PACKAGE and sum(map(len, found.values())) <= OF_ALL - len(files):
+            found[name] = files
+    return found
+
+
+def _imports(script: Path) -> set[str]:
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {each.partition(".")[0] for each in names} - sys.stdlib_module_names
+
+
+def _root(name: str) -> Path | None:
+    """Return the folder of a package, or the file of a module; None where it is installed, or not there."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    if spec is None or not (spec.origin or spec.submodule_search_locations):
+        return None
+    folder = next(iter(spec.submodule_search_locations or ()), spec.origin) or ""
+    path = Path(folder)
+    if path.suffix not in {"", ".py"} or {"site-packages", "dist-packages"} & {*path.parts}:
+        return None
+    return path if path.exists() else None
 
 
 def _below(folder: Path, depth: int = 3) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Place, Severity, probe
+from ddpdoctor.check import IMPORTED, Ailment, Finding, Fix, Place, Severity, probe
 
 from ._differ import differences
 
@@ -42,14 +42,28 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             each.message,
             each.evidence(": "),
-            Fix(
+            _of_package(each.name.partition(IMPORTED)[0], each.odd)
+            if IMPORTED in each.name
+            else Fix(
                 "copy the folder anew",
                 command=f"rsync -a --delete ./ {each.odd.name}:$PWD/   # on {each.same.name}, in that folder",
             ),
-            Place(file=each.name, host=each.odd.name),
+            Place(file=None if IMPORTED in each.name else each.name, host=each.odd.name),
             severity=None,
         )
 
 
+def _of_package(name: str, host: Host) -> Fix:
+    return Fix(
+        f"give all hosts the same {name}: copy its folder anew, or have PYTHONPATH lead to one that all of them share",
+        command=f'python -c "import {name}; print({name}.__file__)"   # on each host: the copy that is imported, on '
+        f"{host.name} an odd one",
+    )
+
+
 def _value(name: str, host: Host) -> str | None:
-    return host.code.get(name, "missing") if host.code else None
+    """Return what a host has of a file; None where it was told of no file, or has that package from elsewhere."""
+    package, imported, _ = name.partition(IMPORTED)
+    if not host.code or (imported and not any(each.startswith(f"{package}{IMPORTED}") for each in host.code)):
+        return None
+    return host.code.get(name, "missing")
