@@ -359,7 +359,11 @@ from ddpdoctor.watch.events import (
 from ddpdoctor.watch.events.blocks import Block as Block
 from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SHARD as SHARD
 from ddpdoctor.watch.events.hang import JOINING as JOINING
-from ddpdoctor.watch.events.of_hosts import stalled_from as stalled_from
+from ddpdoctor.watch.events.of_hosts import (
+    behind_a_loop as behind_a_loop,
+    counts_from as counts_from,
+    stalled_from as stalled_from,
+)
 from ddpdoctor.watch.events.of_steps import ANOTHERS as ANOTHERS, BEST as BEST
 from ddpdoctor.watch.events.process import LOST as LOST
 from ddpdoctor.watch.events.steps import STARVED as STARVED, LineKind as LineKind

@@ -38,6 +38,7 @@ def waits(rank: int, operation: str, line: int, file: str = "train.py") -> Stall
 def logs(folder: Path, *events: Stalled) -> list[str]:
     """Write a log for each host."""
     found = []
+    folder.mkdir(exist_ok=True)
     for host, event in zip("ab", events, strict=True):
         path = folder / f"{host}.log"
         path.write_text(f"step 1\n{as_line(event, host)}\n")
@@ -68,6 +69,29 @@ def test_ranks_at_different_places_are_told_without_the_script(ddpdoctor: Run, t
     told = logs(tmp_path, waits(0, "barrier", GUARDED), waits(1, "backward", BACKWARD))
     said = " ".join(ddpdoctor("explain", *told).stdout.split())
     assert "DDP712 ranks-diverge: the ranks wait for each other in different places: rank 0 in barrier" in said
+
+
+def test_who_left_a_loop_is_told_where_the_script_lies_on_the_hosts_alone(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Each host's line has the loops that its ranks are in, and how many forwards they have begun."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+
+    def of(rank: int, operation: str, line: int, forwards: int) -> Stalled:
+        event = waits(rank, operation, line, str(script))
+        return replace(event, ranks=tuple(replace(each, forwards=forwards, steps=30) for each in event.ranks))
+
+    told = logs(tmp_path, of(0, "all_reduce", AFTER, 30), of(1, "backward", BACKWARD, 31))
+    also = logs(tmp_path / "also", of(0, "barrier", GUARDED, 30), of(1, "backward", BACKWARD, 30))
+    script.unlink()
+    said = " ".join(ddpdoctor("explain", *told).stdout.split())
+    assert "rank 0 waits behind the loop at train.py:3, in which rank 1 is" in said
+    assert "rank 1 has begun forward 31, rank 0 came to 30" in said
+    assert "30 forwards, 30 steps (rank 0)" in said
+    assert "with Join([model])" in said
+    said = " ".join(ddpdoctor("explain", *also).stdout.split())
+    assert "DDP712" in said
+    assert "behind the loop" not in said
+    assert "has begun forward" not in said
 
 
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.check import (
     RANKS_LINE,
@@ -51,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..._few import few
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import NOTHING_TOLD, hang_in
+from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import gone_on
@@ -163,7 +164,12 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
     """Put together where the watch of each host has seen its ranks wait."""
     if event := hang_in(record, log, Hang.DIVERGED, Hang.EXITED):
-        yield _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD) or _apart(event, seen(event))
+        known = _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD)
+        found, (said, counts) = known or _apart(event, seen(event)), counted(log)
+        left = "" if known else loop_left_in_words(log)
+        more = "".join(f"; {each}" for each in (left, said) if each)
+        fix = UNEVEN if left and said else found.fix
+        yield replace(found, message=f"{found.message}{more}", evidence=(*found.evidence, *counts), fix=fix)
 
 
 def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:

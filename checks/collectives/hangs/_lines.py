@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import RANKS_LINE, Training, stalled_from
+from ddpdoctor.check import RANKS_LINE, Evidence, Training, behind_a_loop, counts_from, stalled_from
 
 from ._hangs import Hang, hang_of
+from ._told import short
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Log, Record, Stalled
@@ -22,3 +23,29 @@ def hang_in(record: Record, log: Log, *hangs: Hang) -> Stalled | None:
         return None
     event = stalled_from(match[1] for _, match in found)
     return event if event is not None and hang_of(event, NOTHING_TOLD) in hangs else None
+
+
+def counted(log: Log) -> tuple[str, tuple[Evidence, ...]]:
+    """Return how far the ranks came, in words and as evidence, where they came not equally far; empty else."""
+    counts = counts_from(match[1] for _, match in log.find(RANKS_LINE))
+    if len({forwards for forwards, _ in counts.values()}) < 2:  # noqa: PLR2004 - they differ
+        return "", ()
+    most, fewest = (pick(counts, key=lambda rank: counts[rank][0]) for pick in (max, min))
+    said = f"rank {most} has begun forward {counts[most][0]}, rank {fewest} came to {counts[fewest][0]}"
+    evidence = tuple(
+        Evidence(f"{forwards} forwards, {steps} steps", "as many on all ranks", f"rank {rank}")
+        for rank, (forwards, steps) in sorted(counts.items())[:SHOWN]
+    )
+    return said, evidence
+
+
+def loop_left_in_words(log: Log) -> str:
+    """Return who waits below a loop that another rank is in; empty where the hosts have not told of loops."""
+    found = behind_a_loop(match[1] for _, match in log.find(RANKS_LINE))
+    if found is None:
+        return ""
+    ahead, behind, loop = found
+    return f"rank {ahead} waits behind the loop at {short(loop)}, in which rank {behind} is"
+
+
+SHOWN = 8  # ranks

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddpdoctor.cluster.lines import RANKS
+from ddpdoctor.source.training.iterations import loops_around
 from ddpdoctor.watch.events.base import Communication, Site
 from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 
@@ -24,7 +25,48 @@ def as_line(event: Stalled, host: str) -> str:
         (each.rank, each.operation, round(each.seconds, 1), [(s.file, s.line, s.function) for s in each.stack[:DEEP]])
         for each in event.ranks
     ]
-    return RANKS + json.dumps({"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks})
+    counts = [(each.rank, each.forwards, each.steps) for each in event.ranks if each.forwards or each.steps]
+    data = {"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks, "counts": counts}
+    return RANKS + json.dumps({**data, "loops": [loop for each in event.ranks for loop in _loops(each)]})
+
+
+def _loops(position: Position) -> list[tuple[int, str, str, int, int]]:
+    """Return the loops that a rank is in: who reads the logs need not have the sources."""
+    return [
+        (position.rank, site.file, site.function, loop.lineno, loop.end_lineno or loop.lineno)
+        for site in position.stack[:DEEP]
+        for loop in loops_around(site.file, site.line)
+    ][:DEEP]
+
+
+def behind_a_loop(lines: Iterable[str]) -> tuple[int, int, Site] | None:
+    """Return a rank that waits below a loop in which another one is, that other one, and the loop; None without."""
+    inside: list[tuple[int, str, str, int, int]] = []
+    frames: list[tuple[int, str, int, str]] = []
+    for line in lines:
+        try:
+            data = json.loads(line)
+            inside += [(int(r), str(f), str(n), int(a), int(b)) for r, f, n, a, b in data["loops"]]
+            frames += [(int(r), str(f), int(at), str(n)) for r, _, _, stack in data["ranks"] for f, at, n in stack]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    for rank, file, function, first, last in inside:
+        for other, where, at, name in frames:
+            if (where, name) == (file, function) and at > last and other != rank:
+                return other, rank, Site(file, first, function)
+    return None
+
+
+def counts_from(lines: Iterable[str]) -> dict[int, tuple[int, int]]:
+    """Return how many forwards and steps of optimizers each rank had made, by the last line of its host."""
+    found: dict[int, tuple[int, int]] = {}
+    for line in lines:
+        try:
+            for rank, forwards, steps in json.loads(line)["counts"]:
+                found[int(rank)] = int(forwards), int(steps)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return found
 
 
 def stalled_from(lines: Iterable[str]) -> Stalled | None:
