@@ -137,7 +137,6 @@ def test_signs_of_several_hosts(environ: dict[str, str], several: object) -> Non
 
 
 def test_a_single_host_gets_no_alarm_about_its_name(checks: dict[str, Check], facts: Facts) -> None:
-    """127.0.1.1 in /etc/hosts is harmless on one host, and most hosts of Debian have it."""
     from dataclasses import replace
 
     world = replace(facts, environ={}, network=_network(LO, ETH, own=("127.0.1.1",)))
