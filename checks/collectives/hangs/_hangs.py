@@ -34,6 +34,7 @@ from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
 from .source._guards import crossed, guarded
 from .source._handlers import handling
+from .source._logged import logged_under_a_test
 from .source._one_rank import DEFAULT, alone
 from .source._orders import in_order_of_a_set, turned
 from .source._registered import registered
@@ -237,8 +238,8 @@ def _has_run_out(event: Stalled, training: Training) -> bool:
 
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
-    if at_odds(event) or turned(event) or unsent(event.ranks) or unanswered(event.ranks):
-        return Hang.ORDER if at_odds(event) or turned(event) else Hang.UNSENT
+    if (odd := at_odds(event) or turned(event)) or unsent(event.ranks) or unanswered(event.ranks):
+        return Hang.UNSENT if not odd else Hang.METRICS if logged_under_a_test(event) else Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return Hang.DIVERGED if iterations(event) else Hang.ROOTS if roots_apart(event) else Hang.SAME

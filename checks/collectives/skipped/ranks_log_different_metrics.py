@@ -12,7 +12,8 @@ ranks" with logging's functions in the traceback.
 Print the keys of the logged dictionary on each rank, in their order. They differ between the ranks. `ddpdoctor run`
 keeps the keys that each rank has logged with `sync_dist=True`, and the lines: in a hang, one rank has a key that
 another one never had, and its line stands under a condition. What Lightning reduces at the end of an epoch hangs
-there, far from that line; or a callback of the other rank says that it could not find the monitored key.
+there, far from that line; or a callback of the other rank says that it could not find the monitored key. `ddpdoctor
+stuck` reads the scripts: where both ranks are within `Trainer.fit`, it names the one value that is logged behind a test.
 
 ## How to mend it
 
@@ -28,6 +29,7 @@ sync_dist; torchmetrics documentation, "Metrics in distributed data parallel mod
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -49,6 +51,7 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._synced import Synced, lacked_by_first, synced_by_some
 from ..hangs._told import noticed, seen, short, table
+from ..hangs.source._logged import Logged, logged_under_a_test
 from ..hangs.source._one_rank import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 
@@ -76,6 +79,8 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Report the key that a rank lacks."""
     if found := synced_by_some(event.ranks, training):
         yield _finding(found, seen(event), table(event))
+    elif only := logged_under_a_test(event):
+        yield _by_source(only, event)
 
 
 @on_loss(Loss.METRICS)
@@ -86,6 +91,25 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         yield _finding(found, (Evidence(event.first.said, "", f"rank {event.first.rank}"), *said), None)
     elif found := synced_by_some(event.progress, training):
         yield _finding(found, said, None)
+
+
+def _by_source(found: Logged, event: Stalled) -> Finding:
+    """Return the one line whose test ranks can answer differently: what each of them has logged is not known."""
+    one, other, test = found.one, found.other, " ".join(ast.unparse(found.guard.test).split())
+    return Finding(
+        f"rank {one.rank} waits in {one.operation}, rank {other.rank} in {other.operation}, both within "
+        f"{short(one.site)}; of what is logged with sync_dist=True, {found.name} at {short(found.site)} alone is "
+        f"decided by a test, {found.guard.words}: a rank that does not log it leaves its reduction out",
+        (Evidence(found.guard.words, "the same keys on all ranks", str(found.site)), *seen(event)),
+        Fix(
+            "log it on all ranks, with a neutral value where there is none; or without sync_dist",
+            diff=f"-if {test}:\n-    self.log({found.name}, value, sync_dist=True)\n"
+            f"+self.log({found.name}, value if {test} else 0.0, sync_dist=True)   # called by all ranks",
+        )
+        if found.guard.holds
+        else Fix("log it before the test, on all ranks, with a neutral value where there is none"),
+        place(found.site, rank=one.rank),
+    )
 
 
 def _finding(found: Synced, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
