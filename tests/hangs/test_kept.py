@@ -278,3 +278,23 @@ def test_what_came_to_run_during_the_look_does_not_stand() -> None:
     assert (seen.ran(8), seen.ran(7), seen.ran(9)) == (True, False, False)
     assert Seen(7, 3.0, state="sleeping").stood_for_less_than(20.0)
     assert not Seen(7, 30.0, state="sleeping").stood_for_less_than(20.0)
+
+
+def test_what_the_loop_of_a_coroutine_waits_for_is_read_off_its_source(tmp_path: Path) -> None:
+    """Its awaits, as far as they are few; of what is not seen to be run nothing is told."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import asyncio\nasync def prefetch(keys):\n    tasks = start(keys)\n    await queue.join()\n    return tasks\n"
+        "asyncio.run(prefetch(keys))\nasyncio.run(main)\n",
+        encoding="utf-8",
+    )
+    inner = (Frame(selectors.__file__, 468, "EpollSelector.select"), Frame(asyncio.base_events.__file__, 1898, ONCE))
+    known, unknown = (kept.of_threads(None, Stack((*inner, Frame(str(path), line, "main")))) for line in (6, 7))
+
+    assert known is not None
+    assert known.what.endswith("prefetch awaits queue.join() at train.py:4")
+    assert unknown is not None
+    assert unknown.what.endswith("a task awaits what never comes")
+
+
+ONCE = "BaseEventLoop._run_once"

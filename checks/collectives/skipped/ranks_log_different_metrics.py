@@ -13,7 +13,7 @@ Print the keys of the logged dictionary on each rank, in their order. They diffe
 keeps the keys that each rank has logged with `sync_dist=True`, and the lines: in a hang, one rank has a key that
 another one never had, and its line stands under a condition. What Lightning reduces at the end of an epoch hangs
 there, far from that line; or a callback of the other rank says that it could not find the monitored key. `ddpdoctor
-stuck` reads the scripts: where both ranks are within `Trainer.fit`, it names the one value that is logged behind a test.
+stuck` reads the scripts: where both ranks are within `Trainer.fit`, it names the one value logged behind a test.
 
 ## How to mend it
 

@@ -27,6 +27,7 @@ from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.vocabulary import COLLECTIVES
 from ddpdoctor.stuck.waits.aliases import are_one
+from ddpdoctor.stuck.waits.awaits import awaited_there
 from ddpdoctor.stuck.waits.shared import of_full_queue, of_semaphore
 from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
@@ -182,8 +183,9 @@ def _of_loop(stack: Stack) -> Awaited | None:
     """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
     if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
         return None
+    inner = awaited_there(stack) or "a task awaits what never comes"
     return Awaited(
-        "something that wakes its asyncio loop, which has no connection and no timer: a task awaits what never comes",
+        f"something that wakes its asyncio loop, which has no connection and no timer: {inner}",
         "await it with a limit, asyncio.wait_for(..., timeout=60), and print asyncio.all_tasks() where that runs out",
     )
 
