@@ -108,7 +108,10 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     if any(seen.ran(each) or sleeps(each) for each in family):
         doing = Doing.ASKING  # it waits for the end of one that gets on, or asks
     below = workers(rank.pid, family) if stands and pool is None and not thaw else ()
-    if below and any(frame.file.endswith(LOADER) for frame in frames):
+    loads = any(frame.file.endswith(LOADER) for frame in frames)
+    if doing is Doing.WORKING and loads and not seen.moves:
+        below = workers(rank.pid)  # of a rank that waits for its loader these alone can be at work
+    elif below and loads:
         # A loader looks after its workers each five seconds, whether they do anything or not.
         doing = Doing.ASKING if any(seen.ran(each.pid) or sleeps(each.pid) for each in below) else Doing.STANDING
     keeps = pool or (None if below else keeps)

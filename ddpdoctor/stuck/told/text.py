@@ -33,10 +33,18 @@ def _cells(each: Sighted) -> tuple[str, str, str, str]:
     waits = position.doing is Doing.WAITING
     at = f"{Path(position.site.file).name}:{position.site.line}" if position.site else ""
     inside = f"inside {position.function}" if position.function and not waits else ""
-    place = ", ".join(filter(None, (at, inside, each.moved, str(each.use or ""))))
+    place = ", ".join(filter(None, (at, inside, by_worker(position), each.moved, str(each.use or ""))))
     disk = position.doing is Doing.WORKING and position.awaited is not None
     does = f"waits in {position.operation}" if waits else "waits for a disk" if disk else position.doing.value
     return str(position.pid or "-"), does, f"{position.seconds:.0f} s", place or "-"
+
+
+def by_worker(position: Position) -> str:
+    """Return at which line a worker of its loader is that a rank waits for, where that is at work; empty elsewhere."""
+    first = next((each for each in position.workers if each.site is not None), None)
+    if position.doing is not Doing.WORKING or first is None or first.site is None:
+        return ""
+    return f"its worker process {first.pid} at {Path(first.site.file).name}:{first.site.line}"
 
 
 def where(position: Position, does: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.engine import result
 from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.stuck.looks.gpus import waited_for
-from ddpdoctor.stuck.told.text import where
+from ddpdoctor.stuck.told.text import by_worker, where
 from ddpdoctor.stuck.waits.polled import asked_text
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Doing
@@ -84,7 +84,7 @@ def _by_gpus(sighting: Sighting) -> str:
 def _said(event: Stalled, report: Report) -> str:
     at_work, asking = event.doing(Doing.WORKING), event.doing(Doing.ASKING)
     if len(at_work) == len(event.ranks) and not all(each.awaited for each in at_work):
-        return "This training does not hang: every rank that was seen is at work."
+        return f"This training does not hang: every rank that was seen is at work{_by_workers(at_work)}."
     if at_work and all(each.awaited for each in at_work):
         return (
             f"Undecided: {_ranks(at_work, 'waits for a disk')}, and nothing else moves: it hangs if that never answers."
@@ -96,6 +96,15 @@ def _said(event: Stalled, report: Report) -> str:
     if not report.findings(Severity.WARNING) and len(event.ranks) < event.world_size:
         return "Undecided: all ranks that were seen wait for others, which were not seen."
     return "This training hangs."
+
+
+def _by_workers(positions: tuple[Position, ...]) -> str:
+    """Return that none of them moves by itself, where each waits for a worker of its loader that is at work."""
+    told = [(each, by_worker(each)) for each in positions]
+    if not told or not all(worker for _, worker in told):
+        return ""
+    listed = ", ".join(f"rank {each.rank} by {worker}" for each, worker in told[:SHOWN])
+    return f", {listed}: it hangs if these do not come to an end of it; look again, for longer (--seconds 60)"
 
 
 def _until(position: Position) -> str:

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.watch.user_frames import is_users
@@ -13,11 +14,24 @@ from ddpdoctor.watch.user_frames import is_users
 if TYPE_CHECKING:
     from ddpdoctor.stuck.looks.spy import Stack
 
+LOOP = "/asyncio/base_events.py"
+DEEP = 4  # frames
 RUNS = ("asyncio.run", "run_until_complete")
 MOST = 3
 
 
-def awaited_there(stack: Stack) -> str:
+def of_loop(stack: Stack) -> Awaited | None:
+    """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
+    if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
+        return None
+    inner = _awaited_there(stack) or "a task awaits what never comes"
+    return Awaited(
+        f"something that wakes its asyncio loop, which has no connection and no timer: {inner}",
+        "await it with a limit, asyncio.wait_for(..., timeout=60), and print asyncio.all_tasks() where that runs out",
+    )
+
+
+def _awaited_there(stack: Stack) -> str:
     """Return in words what the coroutine of the innermost user's line awaits; empty where that is not known."""
     frame = next((each for each in stack.frames if is_users(each.file)), None)
     if frame is None:

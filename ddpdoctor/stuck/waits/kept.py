@@ -27,7 +27,7 @@ from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.vocabulary import COLLECTIVES
 from ddpdoctor.stuck.waits.aliases import are_one
-from ddpdoctor.stuck.waits.awaits import awaited_there
+from ddpdoctor.stuck.waits.awaits import of_loop
 from ddpdoctor.stuck.waits.shared import of_full_queue, of_semaphore
 from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.spy import Stack
 
-LOOP = "/asyncio/base_events.py"
 QUEUE = "/queue.py"
 POLLS = ("/filelock/", "/portalocker/", "/fasteners/", "/lockfile/")
 """Packages that ask for a lock of a file again and again instead of waiting for it."""
@@ -56,7 +55,7 @@ class Holder:
 def of_threads(found: Awaited | None, stack: Stack, pid: int = 0) -> Awaited | None:
     """Return more of what is awaited, where it is a lock, a queue or a thread of the process and the stacks tell it."""
     if found is None:
-        return _of_loop(stack)
+        return of_loop(stack)
     if not found.thread:
         return (of_primitive(stack) if found is OF_PROCESSES else None) or found
     if stack.ends:
@@ -176,17 +175,6 @@ def _kept_back(name: str, asks: Frame, stack: Stack) -> Awaited | None:
         f"{name}, which no `with` of its threads holds: {name}.acquire() at line {lines} is given back by no finally",
         f"give it back after an exception, too: with {name}:",
         thread=True,
-    )
-
-
-def _of_loop(stack: Stack) -> Awaited | None:
-    """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
-    if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
-        return None
-    inner = awaited_there(stack) or "a task awaits what never comes"
-    return Awaited(
-        f"something that wakes its asyncio loop, which has no connection and no timer: {inner}",
-        "await it with a limit, asyncio.wait_for(..., timeout=60), and print asyncio.all_tasks() where that runs out",
     )
 
 
