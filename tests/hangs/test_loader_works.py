@@ -1,4 +1,4 @@
-"""Ranks that are at work by the workers of their loaders alone: where these are is told, and that it can be for ever."""
+"""Ranks that are at work by the workers of their loaders alone: where these are is told, and what tells more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_where_the_workers_are_is_told() -> None:
     """In the table, and in the verdict where no rank moves by itself."""
     busy = works(0, Worker(7, READS, None)), works(1, Worker(8, READS, None))
 
-    assert "rank 1 by its worker process 8 at data.py:18: it hangs if these do not come to an end" in said(*busy)
+    assert "rank 1 by its worker process 8 at data.py:18; whether these get on, a longer look tells" in said(*busy)
     table = ranks_text(Sighting(tuple(Sighted(each, "n0") for each in busy), 2, "", "", 0.0))
     assert "its worker process 7 at data.py:18" in table
 

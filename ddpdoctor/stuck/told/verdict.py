@@ -104,7 +104,7 @@ def _by_workers(positions: tuple[Position, ...]) -> str:
     if not told or not all(worker for _, worker in told):
         return ""
     listed = ", ".join(f"rank {each.rank} by {worker}" for each, worker in told[:SHOWN])
-    return f", {listed}: it hangs if these do not come to an end of it; look again, for longer (--seconds 60)"
+    return f", {listed}; whether these get on, a longer look tells (--seconds 60)"
 
 
 def _until(position: Position) -> str:
