@@ -137,8 +137,7 @@ def test_signs_of_several_hosts(environ: dict[str, str], several: object) -> Non
 
 
 def test_a_single_host_gets_no_alarm_about_its_name(checks: dict[str, Check], facts: Facts) -> None:
-    from dataclasses import replace
-
+    """127.0.1.1 in /etc/hosts is harmless on one host, and most hosts of Debian have it."""
     world = replace(facts, environ={}, network=_network(LO, ETH, own=("127.0.1.1",)))
     by_its_name, _ = checks["hostname-loopback"].of(Instrument.PROBE)
 

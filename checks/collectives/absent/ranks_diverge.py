@@ -65,7 +65,7 @@ from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._accumulated import no_sync_in, unlike_accumulation
 from ._alike import left_out_of_loop
 from ._under_a_test import under_a_test
-from ._went_on import FIX, left_out_by, uneven, went_on
+from ._went_on import FIX, UNEVEN, left_out_by, uneven, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
