@@ -43,6 +43,19 @@ FAULTS = {
         fit(model, optimizer)
         """,
     ),
+    "rank 0 alone clips the gradients": (
+        "replicas-diverge",
+        "for rank 0 alone clips the gradients",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        def clip():
+            if rank == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # guilty
+        for _ in range(12):
+            step(model, optimizer, clip)
+        """,
+    ),
     "the ranks build the layers in another order": (
         "parameters-differ",
         "in another order",

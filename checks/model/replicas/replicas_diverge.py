@@ -64,6 +64,7 @@ from .._training import (
     within_no_sync,
 )
 from .._words import before_wrapping
+from ._clipped import clipped_on_some
 
 AILMENT = Ailment("DDP563", Severity.ERROR)
 
@@ -90,7 +91,11 @@ def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
         return
     if _options_differ(step, training) or [*training.of(BackwardBypassed), *training.of(SteppedUnsynced)]:
         return  # checks of their own
-    yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
+    yield (
+        _written(step, apart, training)
+        if step.number == 1 and not event.closure
+        else _drifted(step, apart, past, training)
+    )
 
 
 def _of_another_optimizer(step: Step, event: StepSampled, training: Training) -> bool:
@@ -175,13 +180,17 @@ def _site(step: Step) -> str:
     return str(step.wrapped.site)
 
 
-def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
+def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> Finding:
     evidence = [apart.evidence("parameter", step)]
     if past:
         evidence.append(Evidence("all parameters were equal", "", past[0].when))
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)
     ambiguity = None
-    if unequal is not None:
+    clip = clipped_on_some(step.ranks.values(), training)
+    if clip is not None:
+        evidence += clip.evidence
+        fix = clip.fix
+    elif unequal is not None:
         evidence.append(unequal[0].evidence("the gradient of", unequal[1]))
         fix = Fix("leave gradients as DDP averaged them, or change them alike on every rank")
         ambiguity = Ambiguity(
@@ -196,14 +205,15 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
         ambiguity = Ambiguity(
             (
                 "an optimizer state was loaded on some ranks only",
+                "some ranks changed their gradients before the step (clip_grad_norm_, a scale, zeros)",
                 "some ranks wrote parameters (clamp_, copy_, load_state_dict) or left out a step",
             ),
-            "grep -rnE 'load_state_dict|if .*rank.*:' --include='*.py' .",
+            "grep -rnE 'load_state_dict|clip_grad|\\.grad\\b|if .*rank.*:' --include='*.py' .",
         )
     return Finding(
-        f"the replicas diverge: {apart.name} differs between the ranks",
+        f"the replicas diverge: {apart.name} differs between the ranks" + (f", {clip.how}" if clip is not None else ""),
         tuple(evidence),
         fix,
-        place(next(iter(step.ranks.values())).site),
+        clip.place if clip is not None else place(next(iter(step.ranks.values())).site),
         ambiguity=ambiguity,
     )
