@@ -13,9 +13,10 @@ from .._words import listed
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """How ranks clip that others do not, what tells it, and how all do."""
+    """How ranks clip that others do not, what tells it, and how all do; ``sure``: it has changed a gradient."""
 
     how: str
+    sure: bool
     evidence: tuple[Evidence, ...]
     fix: Fix
     place: Place
@@ -23,12 +24,10 @@ class Clipped:
 
 def clipped_on_some(ranks: Iterable[StepSampled], training: Training) -> Clipped | None:
     """Return the clipping that some ranks have done in compared steps, and others in none of the same steps."""
-    told = {
-        each.rank or 0: {
-            step.number: step.clips for step in training.of(StepFingerprinted, pid=each.pid, optimizer=each.optimizer)
-        }
-        for each in ranks
-    }
+    told = {}
+    for each in ranks:
+        compared = training.of(StepFingerprinted, pid=each.pid, optimizer=each.optimizer)
+        told[each.rank or 0] = {step.number: step.clips for step in compared}
     if len(told) < 2:  # noqa: PLR2004 - nobody to compare with
         return None
     common = set.intersection(*(set(steps) for steps in told.values()))
@@ -36,13 +35,16 @@ def clipped_on_some(ranks: Iterable[StepSampled], training: Training) -> Clipped
     some, none = [rank for rank, each in clips.items() if each], [rank for rank, each in clips.items() if not each]
     if not some or not none:
         return None
-    clip = clips[some[0]][-1]
+    clip = max(clips[some[0]], key=lambda each: each.norm - each.most)
     line = linecache.getline(clip.file, clip.line).strip() or "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     who = f"rank{'s' if len(some) > 1 else ''} {listed([*map(str, some)], 4)}"
     return Clipped(
-        f"for {who} alone {'clip' if len(some) > 1 else 'clips'} the gradients",
+        f"{who} alone {'clip' if len(some) > 1 else 'clips'} the gradients",
+        clip.norm > clip.most,
         (
-            Evidence(f"clipped from {clip.norm:.4g} to {clip.most:.4g} at most", "on all ranks", f"rank {some[0]}"),
+            Evidence(
+                f"a norm of {clip.norm:.4g} is clipped to {clip.most:.4g} at most", "on all ranks", f"rank {some[0]}"
+            ),
             Evidence(f"never clipped in {len(common)} compared steps", "as on the others", f"rank {none[0]}"),
         ),
         Fix("clip on all ranks: DDP has given all the same gradients", diff=f"-if rank == 0:\n-    {line}\n+{line}"),

@@ -187,8 +187,8 @@ def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> 
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)
     ambiguity = None
     clip = clipped_on_some(step.ranks.values(), training)
-    if clip is not None:
-        evidence += clip.evidence
+    evidence += clip.evidence if clip is not None else ()
+    if clip is not None and clip.sure:
         fix = clip.fix
     elif unequal is not None:
         evidence.append(unequal[0].evidence("the gradient of", unequal[1]))
@@ -201,9 +201,10 @@ def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> 
             "grep -rnE '\\.grad\\b|\\.module\\.' --include='*.py' .",
         )
     else:
-        fix = Fix("do with the weights and with the optimizer the same on every rank")
+        fix = clip.fix if clip else Fix("do with the weights and with the optimizer the same on every rank")
         ambiguity = Ambiguity(
             (
+                *((f"{clip.how}, and in a step that was not compared that has changed them",) if clip else ()),
                 "an optimizer state was loaded on some ranks only",
                 "some ranks changed their gradients before the step (clip_grad_norm_, a scale, zeros)",
                 "some ranks wrote parameters (clamp_, copy_, load_state_dict) or left out a step",
@@ -211,7 +212,8 @@ def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> 
             "grep -rnE 'load_state_dict|clip_grad|\\.grad\\b|if .*rank.*:' --include='*.py' .",
         )
     return Finding(
-        f"the replicas diverge: {apart.name} differs between the ranks" + (f", {clip.how}" if clip is not None else ""),
+        f"the replicas diverge: {apart.name} differs between the ranks"
+        + (f", for {clip.how}" if clip is not None and clip.sure else ""),
         tuple(evidence),
         fix,
         clip.place if clip is not None else place(next(iter(step.ranks.values())).site),
