@@ -373,3 +373,34 @@ def test_generators_of_transforms_are_found_behind_a_wrapper(given: str | None, 
     )
     for each in found:
         assert "dataset.steps[0].rng = dataset.steps[1].rng = numpy.random.default_rng(seed)" in each.fix.diff
+
+
+BY_WORKER = """
+from torch.utils.data import get_worker_info
+
+class Lines(IterableDataset):
+    def __init__(self):
+        self.shards = list(range(8))
+    def __iter__(self):
+        info = get_worker_info()
+        mine = self.shards if info is None else self.shards[info.id::info.num_workers]
+        for shard in mine:
+            for line in range(5):
+                yield torch.full((4,), shard * 5.0 + line)
+
+def build_loader():
+    return DataLoader(Lines(), batch_size=2, num_workers={workers})
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_split_by_worker_becomes_one_by_rank_and_worker(workers: int, examine: Examine) -> None:
+    """The line that splits is given as it would be, and with it each sample comes to one rank, with workers or none."""
+    text = BY_WORKER.format(workers=workers)
+    (found,) = findings("iterable-not-split-by-rank", examine(text))
+    old, new = (line[1:] for line in found.fix.diff.splitlines())
+    mended = examine(text.replace(old, new))
+
+    assert findings("iterable-not-split-by-rank", mended) == []
+    shares = [set(each.digests()) for each in mended.streams()]
+    assert len(set.union(*shares)) == sum(map(len, shares)) == 40

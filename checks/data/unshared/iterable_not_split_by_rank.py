@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     DDP,
     Ailment,
+    DataSeen,
     EpochEnded,
     EpochStarted,
     Evidence,
@@ -68,6 +69,7 @@ from .._lines import given_out
 from .._passes import same_pass, told
 from .._streams import first_batches, read_alike
 from .._words import ROWS, SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
+from ._split_by_worker import by_rank_and_worker
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, Script
@@ -103,7 +105,7 @@ def by_what_it_yields(loader: LoaderExam) -> Iterator[Finding]:
             )
             for rank, each in zip(loader.ranks, streams, strict=True)
         ),
-        ROWS if first.rows else STREAM,
+        ROWS if first.rows else by_rank_and_worker(loader.file, first.dataset, STREAM),
         at(loader),
         severity=Severity.NOTE if loader.for_evaluation else None,
     )
@@ -132,7 +134,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for rank, each in ranks.items()
         )[:SHOWN],
-        shared_out(training, STREAM),
+        shared_out(training, _mend(data, next(iter(ranks.values())).started.dataset)),
         place(given_out(data.reader) if data and data.reader else event.site),
     )
 
@@ -165,9 +167,13 @@ def in_another_order(event: EpochEnded, training: Training) -> Iterator[Finding]
             )
             for rank, each in ended.items()
         )[:SHOWN],
-        shared_out(training, STREAM),
+        shared_out(training, _mend(data, started.dataset)),
         place(given_out(data.reader) if data and data.reader else event.site),
     )
+
+
+def _mend(data: DataSeen | None, kind: str) -> Fix:
+    return by_rank_and_worker(data.reader.file, kind, STREAM) if data and data.reader else STREAM
 
 
 @watch(StreamSeen)
