@@ -10,6 +10,7 @@ from ddpdoctor.checkpoint.compare import (
     KeyDifference as KeyDifference,
     ModelEntry as ModelEntry,
     closest_difference as closest_difference,
+    fitting_parts as fitting_parts,
     outermost as outermost,
     shifted as shifted,
     wrapped_keys as wrapped_keys,

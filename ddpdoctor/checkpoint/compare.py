@@ -116,6 +116,14 @@ def shifted(found: KeyDifference) -> tuple[str, str]:
     return "", ""
 
 
+def fitting_parts(found: KeyDifference) -> tuple[str, ...]:
+    """Return the prefixes under which the file has all keys that the model wants: each is such a model."""
+    longest = max(found.missing, key=len, default="")
+    own = frozenset(found.unexpected)
+    ends = dict.fromkeys(key[: -len(longest)] for key in found.unexpected if longest and key.endswith(f".{longest}"))
+    return tuple(each for each in [*ends][:MOST_PREFIXES] if all(each + key in own for key in found.missing))
+
+
 def _loads(file: tuple[int, ...], model: tuple[int, ...]) -> bool:
     """Compare shapes as load_state_dict does, which takes a vector for a scalar, as torch 0.3 wrote them."""
     return file == model or (not model and len(file) == 1)

@@ -82,6 +82,24 @@ def build_loader(rank, world_size):
     return DataLoader(Numbers(), batch_size=4, sampler=Own(64, rank, world_size))
 """
 HEALTHY = {
+    "an endless stream of indices behind a wrapper that has a length": """
+        class Endless(Sampler):
+            def __init__(self, rank, world):
+                self.rank, self.world = rank, world
+            def __iter__(self):
+                generator = torch.Generator().manual_seed(5)
+                while True:
+                    yield from torch.randperm(64, generator=generator).tolist()[self.rank :: self.world]
+        class Epochs:
+            def __init__(self, loader):
+                self.loader, self.dataset, self.sampler = loader, loader.dataset, loader.sampler
+            def __len__(self):
+                return 8
+            def __iter__(self):
+                return itertools.islice(iter(self.loader), 8)
+        def build_loader(rank, world_size):
+            return Epochs(DataLoader(Numbers(), batch_size=4, sampler=Endless(rank, world_size)))
+    """,
     "a sampler of one's own, that shuffles as the training has seeded": OWN_SHARE.format(
         order="np.random.permutation(self.n).tolist()"
     )

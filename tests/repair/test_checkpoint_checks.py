@@ -321,6 +321,19 @@ def test_counters_of_old_versions_are_no_other_network(tmp_path: Path, area: dic
     assert "BatchNorm" in finding.fix.summary
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_each_part_that_fits_is_named(both: bool, tmp_path: Path, area: dict[str, Check]) -> None:  # noqa: FBT001
+    """A student and its average in one file: which one is meant is left to the user, and the fix says both."""
+    state = small().state_dict()
+    starts = ("student._orig_mod.", "teacher.module.")[: 1 + both]
+    path = save(tmp_path / "last.ckpt", {start + key: value for start in starts for key, value in state.items()}
+                | {"criterion.weight": state["0.bias"]})  # fmt: skip
+    (finding,) = findings(area["checkpoint-architecture-mismatch"], path, small())
+
+    assert (finding.ambiguity is not None) == both
+    assert all(start in finding.fix.diff for start in starts)
+
+
 def test_the_best_of_several_state_dicts_is_compared(tmp_path: Path, area: dict[str, Check]) -> None:
     """A generator and a discriminator in one file: the model is compared with the one that it is."""
     import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Evidence, Finding, Fix, KeyDifference, ModelEntry, Place, Table
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, KeyDifference, ModelEntry, Place, Table, fitting_parts
 
 from .._look import MOST_ROWS, few, load_lines, quoted
 
@@ -18,10 +18,11 @@ PLACEHOLDERS = {(0,), (1,)}  # shapes of weights under DeepSpeed ZeRO-3
 def part_of_another(checkpoint: CheckpointFile, found: KeyDifference, prefix: str, own_prefix: str) -> Finding:
     """Return the finding for a file of a model that holds this one, or of one that this one holds."""
     whose, which = ("the file's keys", prefix) if prefix else ("the model's keys", own_prefix)
+    others = [each for each in fitting_parts(found) if each != prefix] if prefix else []
     if prefix:
         lines = [
             *load_lines(checkpoint, found.state_dict),
-            f"start = {quoted(prefix)}",
+            f"start = {quoted(prefix)}" + (f"  # or {', '.join(map(quoted, others))}" if others else ""),
             "state = {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}",
             "model.load_state_dict(state)",
         ]
@@ -32,6 +33,14 @@ def part_of_another(checkpoint: CheckpointFile, found: KeyDifference, prefix: st
         evidence_of(found, checkpoint.path),
         Fix("load the part that the two have in common", diff="\n".join(f"+ {line}" for line in lines)),
         place=Place(file=checkpoint.path, key=which),
+        ambiguity=Ambiguity(
+            tuple(
+                f"the part {each} of the file is meant: it has all that the model wants" for each in (prefix, *others)
+            ),
+            "grep -rn 'ema\\|teacher\\|student' --include='*.py' .   # which one the training means to be used",
+        )
+        if others
+        else None,
     )
 
 

@@ -36,6 +36,8 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
     inner = loader
     if not isinstance(loader, DataLoader) and not samplers(loader):
         inner = next((each for name in WITHIN if (each := get(loader, name)) is not None), loader)
+    held_one = within(loader)
+    feeds = inner if held_one is None else held_one  # not by its truth: that asks for its length
     dataset = get(inner, "dataset")
     chain = samplers(inner)
     iterable = isinstance(dataset, IterableDataset)
@@ -56,14 +58,13 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         facts["base_length"] = length(base)
         facts["probes"], facts["raised"] = probes(base)
     else:
-        feeds = within(loader)
-        if feeds is not None and not iterable:
+        if feeds is not inner and not iterable:
             if rank == 0:
                 facts["in_workers"] = in_workers(feeds)
             facts["drawn"] = drawn(dataset)
         facts["contents"] = stream(loader, plain=plain)
     if not iterable:
-        facts["seeded_by"] = _seeded_by(within(loader) or inner)
+        facts["seeded_by"] = _seeded_by(feeds)
         facts["generators"] = told([(path, each) for path, _, each in held(dataset)])
     return RankLoader(
         rank=rank,
@@ -76,7 +77,7 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         batch_size=integer(get(inner, "batch_size")),
         drop_last=get(inner, "drop_last") is True,
         workers=integer(get(inner, "num_workers")) or 0,
-        persistent=get(within(loader) or inner, "persistent_workers") is True,
+        persistent=get(feeds, "persistent_workers") is True,
         sampler=None if iterable else described(chain),
         **facts,
     ), files
