@@ -13,8 +13,10 @@ all at each forward, and what the other ranks put in is lost. Nothing fails, for
 ddpdoctor reads the graph of the loss in compared steps: embeddings are multiplied with a matrix that has no gradient
 and the shape of a tensor that an object of the script holds, and that tensor is another one on each rank before each of
 those steps; or the source keeps batches in a list or a deque, and puts them together for that product. Print a checksum
-of the bank on every rank. `ddpdoctor check --model ... --batch ...` compares matrices among the buffers after a step
-under DDP: told is one that the source fills in parts and computes with, in a class that communicates nothing.
+of the bank on every rank.
+
+`ddpdoctor check --model train.py:build --batch train.py:batch` compares matrices among the buffers after a step under
+DDP: told is one that the source fills in parts and computes with, in a class that communicates nothing.
 
 ## How to mend it
 
