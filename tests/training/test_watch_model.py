@@ -266,6 +266,22 @@ FAULTS = {
         model.load_state_dict({"model": net().state_dict(), "epoch": 3}, strict=False)  # guilty
         """,
     ),
+    "what the file has of the model's own keys, which is nothing": (
+        "nothing-loaded",
+        "the values that it had",
+        """
+        path = f"{shared_folder()}/pretrained.pt"
+        if rank == 0:
+            torch.save({f"module.{key}": value for key, value in net().state_dict().items()}, path)
+        dist.barrier()
+        model = net()
+        own = model.state_dict()
+        own.update({key: value for key, value in torch.load(path).items() if key in own})
+        model.load_state_dict(own)  # guilty
+        wrapped = DDP(model)
+        fit(wrapped, sgd(wrapped))
+        """,
+    ),
     "handles in a list that nobody keeps": (
         "async-work-not-waited",
         "all_reduce",
@@ -307,6 +323,37 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     path.write_text(HEAD + dedent(script) + END)
 
     assert_only(watched(path, CHECKS, jobs), slug, words, path)
+
+
+LOADED = {
+    "the prefix is taken off": "own.update({key[7:]: value for key, value in torch.load(path).items()})",
+    "the file is of another network": (
+        "torch.save({f'encoder.layer.{key}': value for key, value in net().state_dict().items()}, path)\n"
+        "own.update({key: value for key, value in torch.load(path).items() if key in own})"
+    ),
+    "another module has taken it": (
+        "other = net(); other.load_state_dict({key[7:]: value for key, value in torch.load(path).items()})"
+    ),
+}
+
+
+@pytest.mark.parametrize("takes", LOADED.values(), ids=LOADED)
+def test_a_state_dict_that_is_loaded_back_is_no_fault(takes: str, tmp_path: Path, jobs: Jobs) -> None:
+    """A module is given values that it has where the file was for it, for another network, or for another module."""
+    path = tmp_path / "train.py"
+    script = f"""
+path = f"{{shared_folder()}}/pretrained{{rank}}.pt"
+torch.save({{f"module.{{key}}": value for key, value in net().state_dict().items()}}, path)
+model = net()
+own = model.state_dict()
+{takes}
+model.load_state_dict(own)
+wrapped = DDP(model)
+fit(wrapped, sgd(wrapped))
+"""
+    path.write_text(HEAD + script + END)
+
+    assert [found.check.slug for found in watched(path, CHECKS, jobs)] == []
 
 
 NOT_REACHED = """

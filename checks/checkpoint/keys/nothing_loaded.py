@@ -1,4 +1,4 @@
-"""load_state_dict(strict=False) loaded nothing, or next to nothing.
+"""load_state_dict loaded nothing, or next to nothing, and raised no error.
 
 ## What happens
 
@@ -13,6 +13,10 @@ Print what `load_state_dict` returns: nearly all keys are missing or unexpected.
 load where at most one in a hundred of the given keys is one of the module's. It looks at the last load into each kind
 of module, when the first optimizer steps or the training ends, so a script that tries several prefixes is not
 reported once one of them fits.
+
+Where a script takes from the file what it finds among the model's own keys, and loads that over the model's own state
+dict, nothing is missing and nothing unexpected: the module is given the values that it has. ddpdoctor reports it where
+the keys of the file that was read last are the module's but for a prefix.
 
 ## How to mend it
 
@@ -68,19 +72,29 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 
 
 def _judged(loads: list[Loaded]) -> Iterator[Finding]:
-    last = {(load.kind, load.wanted): load for load in loads}
+    last = {(load.kind, load.wanted, load.own): load for load in loads}
     for load in last.values():
+        if load.own and any(each.matched == load.given and not each.own for each in loads):
+            continue  # the file was for another module
         if load.missing and load.unexpected and load.matched <= FEW * min(load.given, load.wanted):
-            yield _finding(load)
+            yield from _finding(load)
 
 
-def _finding(load: Loaded) -> Finding:
+def _finding(load: Loaded) -> Iterator[Finding]:
     why, in_file, in_model = reason(Refusal("", load.missing, load.unexpected, (), (), silent=True))
-    return Finding(
-        f"load_state_dict(strict=False) loaded {load.matched or 'none'} of {load.given} keys into {load.kind}"
-        + _because(why, in_file, in_model),
+    said = f"load_state_dict(strict=False) loaded {load.matched or 'none'} of {load.given} keys into {load.kind}"
+    if load.own:
+        if not in_file.segments:
+            return  # the file of another network, of which nothing is wanted
+        said = f"load_state_dict gave {load.kind} the values that it had: none of the {load.given} keys of {load.path}"
+    yield Finding(
+        said + _because(why, in_file, in_model),
         (
-            Evidence(f"keys that were given: {few(load.unexpected)}", f"the model's: {few(load.missing)}", load.path),
+            Evidence(
+                f"keys {'of the file' if load.own else 'that were given'}: {few(load.unexpected)}",
+                f"the model's: {few(load.missing)}",
+                load.path,
+            ),
             Evidence(f"{load.matched} of {load.given} keys match", "most of them", f"rank {load.rank}"),
         ),
         _fix(load, why, in_file, in_model),

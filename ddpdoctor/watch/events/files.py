@@ -12,7 +12,8 @@ class Loaded(Event):
     """load_state_dict has returned: how many keys were given, how many the module has, how many of them matched.
 
     ``path`` is the file that they were read from, where it is known; ``wrapped`` says that DDP holds the module, or
-    that it is one.
+    that it is one. ``own``: what was given were the values that the module had already; then ``given``, ``unexpected``
+    and ``path`` are those of the file that was read last, of which no key is one of the module's.
     """
 
     kind: str
@@ -23,6 +24,7 @@ class Loaded(Event):
     unexpected: tuple[str, ...]
     path: str
     wrapped: bool
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 DEEPEST = 3  # containers within containers
 KEPT = 16  # state dicts
+FIRST = 200  # keys of one
 PROGRESS = {"epoch", "epochs", "last_epoch", "current_epoch", "start_epoch", "epoch_idx", "iter", "iteration",
             "iter_num", "step", "global_step", "steps"}  # fmt: skip
 """Keys of checkpoints that say how far a training is."""
@@ -17,12 +19,14 @@ PROGRESS = {"epoch", "epochs", "last_epoch", "current_epoch", "start_epoch", "ep
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A state dict that was in a file: its keys, and its first tensor, which is not kept alive."""
+    """A state dict that was in a file: its keys, how many, the first, and its first tensor, which is not kept alive."""
 
     path: str
     keys: int
     tensor: weakref.ref[Any]
     progress: tuple[tuple[str, int], ...] = ()
+    number: int = 0
+    first: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -35,7 +39,8 @@ class Reads:
         """Take note of what a file gave."""
         far = progress(loaded)
         for each, tensor in _state_dicts(loaded):
-            self.last.appendleft(Read(path, _keys(each), weakref.ref(tensor), far))
+            names = tuple(key for key in islice(each, FIRST) if isinstance(key, str))
+            self.last.appendleft(Read(path, _keys(each), weakref.ref(tensor), far, len(each), names))
 
     def source(self, state_dict: Any) -> str:
         """Return the file that a state dict was read from with these very keys; empty where none is known."""

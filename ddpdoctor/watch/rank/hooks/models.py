@@ -171,19 +171,51 @@ def _wrapped(recorder: Recorder, model: Any) -> dict[str, Any]:
 def _loading(recorder: Recorder) -> Wrap:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            own: list[str] = []
+            if recorder.is_rank and recorder.reads.last:
+                recorder.safely(_given_its_own, recorder, module, state_dict, own)
             try:
                 result = original(module, state_dict, *args, **kwargs)
             except Exception as exc:
                 recorder.explain(exc, lambda: {"path": recorder.reads.source(state_dict)})
                 raise
             recorder.safely(recorder.models.shards.begun.loads, module)
-            if recorder.is_rank:
+            if recorder.is_rank and not own:
                 recorder.safely(_loaded, recorder, module, state_dict, result)
             return result
 
         return load_state_dict
 
     return wrap
+
+
+def _given_its_own(recorder: Recorder, module: Any, state_dict: Any, names: list[str]) -> None:
+    """Tell of a load that gives a module the values that it has, after a file of other keys was read.
+
+    ``names`` gets the keys of the module then.
+    """
+    import torch
+
+    # Not by state_dict(), which gathers on all ranks where the module is sharded.
+    own = dict((*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)))
+    given = [(own.get(key), value) for key, value in state_dict.items() if isinstance(value, torch.Tensor)]
+    is_own = all(mine is not None and mine.data_ptr() == value.data_ptr() for mine, value in given)
+    read = recorder.reads.last[0]
+    if not given or not is_own or any(key in own for key in read.first):
+        return
+    names += own
+    recorder.emit(
+        Loaded,
+        kind=type(module).__name__,
+        given=read.number,
+        wanted=len(own),
+        matched=0,
+        missing=tuple(own)[:MOST],
+        unexpected=read.first[:MOST],
+        path=read.path,
+        wrapped=False,
+        own=True,
+    )
 
 
 def _loaded(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> None:
