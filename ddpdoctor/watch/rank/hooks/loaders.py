@@ -249,6 +249,7 @@ def _sum_up(this: Pass, batch: Any) -> None:
 
 def _cut(recorder: Recorder, this: Pass, iterator: Any) -> None:
     if this.number == 0 and this.forwards and not this.over:
+        _tell(recorder, this)  # as far as the next passes come, with which it is compared
         this.all_drawn = drawn_to_the_end(iterator)
     _end(recorder, this, complete=False)
 
