@@ -80,14 +80,17 @@ def _chain() -> None:
 
 def _keep_files() -> None:
     """Note what this process does to files, in a rehearsal: from its first line, whether it uses torch or not."""
-    from ddpdoctor.files.journal import note_changes
-    from ddpdoctor.files.native_writers import note_native_writers
-    from ddpdoctor.watch.settings import inherited
+    try:
+        from ddpdoctor.files.journal import note_changes
+        from ddpdoctor.files.native_writers import note_native_writers
+        from ddpdoctor.watch.settings import inherited
 
-    settings = inherited()
-    if settings is not None and settings.rehearsal is not None:
-        note_native_writers(settings.session)
-        note_changes(settings.session)
+        settings = inherited()
+        if settings is not None and settings.rehearsal is not None:
+            note_native_writers(settings.session)
+            note_changes(settings.session)
+    except Exception as exc:  # noqa: BLE001 - another Python, say, which has no ddpdoctor
+        os.write(2, f"ddpdoctor: the files of this process are not kept: {type(exc).__name__}: {exc}\n".encode())
 
 
 if "DDPDOCTOR_WATCH" in os.environ:
