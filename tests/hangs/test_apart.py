@@ -260,9 +260,12 @@ def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
     )
     ranks = (Progress(rank=0, forwards=28, recent=()), Progress(rank=1, forwards=26, recent=(), ended=True))
     event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(), ended=(1,), progress=ranks)
-    told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
+    findings = list(Dispatcher(CHECKS).see_of(found, event))
+    told = [(each.check.slug, each.finding.message) for each in findings]
 
     assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+    assert "Join([model])" in findings[0].finding.fix.diff  # rank 1 has begun fewer forwards
+    assert counts != (20, 20) or "28, as rank 0 has" in {each.expected for each in findings[0].finding.evidence}
 
 
 @pytest.mark.parametrize(("steps", "said"), [("range(5)", "has left that out"), ("range(own)", "has left the loop")])

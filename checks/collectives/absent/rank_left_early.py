@@ -51,6 +51,7 @@ from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL
 from ..hangs._told import seen, short, table
 from ._continued import left_out_by_continue, past_a_step
+from ._went_on import UNEVEN
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 
@@ -99,9 +100,10 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
             evidence(left)
             if left
             else Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
+            *_forwards(event, gone, lost.rank),
             Evidence(lost.said, "", f"rank {lost.rank}"),
         ),
-        _fix(left, _same_steps(training)),
+        _fix(left, _as_many_steps(event, gone, lost.rank, training)),
         place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
     )
 
@@ -149,6 +151,21 @@ ITS_OUTPUT = Fix(
     "end together",
     command=KERNEL,
 )
+
+
+def _forwards(event: PeerLost, gone: int, lost: int | None) -> tuple[Evidence, ...]:
+    """Return how many forwards of wrapped models both ranks have begun, where the one that ended has fewer."""
+    begun = {each.rank: each.forwards for each in event.progress}
+    fewer, more = begun.get(gone, 0), begun.get(-1 if lost is None else lost, 0)
+    if not 0 < fewer < more:
+        return ()
+    return (Evidence(f"{fewer} forwards begun", f"{more}, as rank {lost} has", f"rank {gone}"),)
+
+
+def _as_many_steps(event: PeerLost, gone: int, lost: int | None, training: Training) -> Fix:
+    """Return how ranks that make other numbers of steps come to the end together."""
+    is_uneven = training.framework is None and _forwards(event, gone, lost)
+    return UNEVEN if is_uneven else _same_steps(training)
 
 
 def _same_steps(training: Training) -> Fix:
