@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.text.defined import Held, Part
 from ddpdoctor.source.text.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -29,20 +30,11 @@ WORD = re.compile(r"\w+")
 MOST = 60  # files
 
 
-class Part(NamedTuple):
-    """A function or a class: its name, its file, and the words and the lines that it consists of."""
-
-    name: str
-    path: str
-    first: int
-    last: int
-    words: Counter[str]
-
-
 def idle_lines(project: Project, path: str) -> dict[str, list[tuple[int, int]]]:
     """Return the lines, of each file in reach of one, of functions and classes that nobody there names.
 
-    What only such functions name is among them. Empty where code can be called whose name is not written out, and
+    What only such functions name is among them. Of a file that runs nothing, and that no other imports, somebody calls
+    the parts who is not seen. Empty where code can be called whose name is not written out, and
     where there is too much to look through.
     """
     if path not in project.idle:
@@ -52,21 +44,37 @@ def idle_lines(project: Project, path: str) -> dict[str, list[tuple[int, int]]]:
 
 def _found(project: Project, path: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     files = [each for each in project.reach(path) if each.endswith(".py")]
-    if len(files) > MOST or any(_calls_by_name(project.text(each)) for each in files):
+    if len(files) > MOST or any(_held(project, each).calls_by_name for each in files):
         return
     named = Counter[str]()
     for file in files:
-        named.update(WORD.findall(IMPORTS.sub("", project.text(file))))
+        named.update(_held(project, file).words)
     used = {there for each in files for there in project.imports(each)[0]}
-    waiting = [part for each in files for part in _parts(project, each, is_imported=each in used)]
+    waiting = [
+        part for each in files if each in used or _held(project, each).runs for part in _held(project, each).parts
+    ]
     idle: list[Part] = []
     while found := [each for each in waiting if named[each.name] == each.words[each.name]]:
         idle += found
         waiting = [each for each in waiting if each not in found and not any(_holds(one, each) for one in found)]
-        for each in _outermost(found):
-            named.subtract(each.words)
+        for part in _outermost(found):
+            named.subtract(part.words)
     for file in {each.path for each in idle}:
         yield file, [(each.first, each.last) for each in idle if each.path == file]
+
+
+def _held(project: Project, path: str) -> Held:
+    """Return what a file defines and names; it is in reach of many, and read once."""
+    if path not in project.held:
+        text = project.text(path)
+        tree = tree_of(project, path)
+        project.held[path] = Held(
+            tuple(_parts(project, path)),
+            Counter(WORD.findall(IMPORTS.sub("", text))),
+            tree is not None and any(map(_runs, tree.module.body)),
+            _calls_by_name(text),
+        )
+    return project.held[path]
 
 
 def _calls_by_name(text: str) -> bool:
@@ -83,13 +91,10 @@ def _outermost(parts: list[Part]) -> Iterable[Part]:
     return (each for each in parts if not any(_holds(one, each) for one in parts))
 
 
-def _parts(project: Project, path: str, *, is_imported: bool) -> Iterator[Part]:
-    """Yield what a file defines, and the methods of classes that inherit nothing: nobody else calls those.
-
-    Of a file that runs nothing, and that no other imports, somebody calls the parts who is not seen.
-    """
+def _parts(project: Project, path: str) -> Iterator[Part]:
+    """Yield what a file defines, and the methods of classes that inherit nothing: nobody else calls those."""
     tree = tree_of(project, path)
-    if tree is None or not (is_imported or any(map(_runs, tree.module.body))):
+    if tree is None:
         return
     lines = project.text(path).split("\n")
     for node in tree.module.body:

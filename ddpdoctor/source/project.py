@@ -17,6 +17,7 @@ from ddpdoctor.source.text.folders import UP, Folders
 if TYPE_CHECKING:
     import ast
 
+    from ddpdoctor.source.text.defined import Held
     from ddpdoctor.source.text.tree import Tree
 
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
@@ -45,6 +46,7 @@ class Project:
     called: dict[tuple[str, ast.FunctionDef, bool], list[tuple[Tree, ast.Call]]] = field(default_factory=dict)
     takers: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     idle: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)

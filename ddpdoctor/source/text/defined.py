@@ -1,0 +1,28 @@
+"""What a file defines, and which words it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """A function or a class: its name, its file, and the words and the lines that it consists of."""
+
+    name: str
+    path: str
+    first: int
+    last: int
+    words: Counter[str]
+
+
+class Held(NamedTuple):
+    """What one file has: functions and classes, the words that it says beside imports, and whether it is a program.
+
+    ``runs``: it calls something itself. ``calls_by_name``: it can call what it does not write out.
+    """
+
+    parts: tuple[Part, ...]
+    words: Counter[str]
+    runs: bool
+    calls_by_name: bool
