@@ -44,7 +44,7 @@ def idle_lines(project: Project, path: str) -> dict[str, list[tuple[int, int]]]:
 
 def _found(project: Project, path: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     files = [each for each in project.reach(path) if each.endswith(".py")]
-    if len(files) > MOST or any(_held(project, each).calls_by_name for each in files):
+    if len(files) > MOST or any(_calls_by_name(project, each) for each in files):
         return
     named = Counter[str]()
     for file in files:
@@ -72,15 +72,18 @@ def _held(project: Project, path: str) -> Held:
             tuple(_parts(project, path)),
             Counter(WORD.findall(IMPORTS.sub("", text))),
             tree is not None and any(map(_runs, tree.module.body)),
-            _calls_by_name(text),
         )
     return project.held[path]
 
 
-def _calls_by_name(text: str) -> bool:
+def _calls_by_name(project: Project, path: str) -> bool:
     """Whether a file can call functions whose names it does not write out: those of modules that it imports."""
-    imported = set(WORD.findall(" ".join(IMPORTS.findall(text))))
-    return BY_NAME.search(text) is not None or any(each in imported for each in TAKEN.findall(text))
+    if path not in project.by_name:
+        text = project.text(path)
+        imported = set(WORD.findall(" ".join(IMPORTS.findall(text))))
+        is_free = BY_NAME.search(text) is not None or any(each in imported for each in TAKEN.findall(text))
+        project.by_name[path] = is_free
+    return project.by_name[path]
 
 
 def _holds(outer: Part, inner: Part) -> bool:

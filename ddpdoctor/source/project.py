@@ -47,6 +47,7 @@ class Project:
     takers: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     idle: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
+    by_name: dict[str, bool] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)

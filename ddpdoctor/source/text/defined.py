@@ -19,10 +19,9 @@ class Part(NamedTuple):
 class Held(NamedTuple):
     """What one file has: functions and classes, the words that it says beside imports, and whether it is a program.
 
-    ``runs``: it calls something itself. ``calls_by_name``: it can call what it does not write out.
+    ``runs``: it calls something itself.
     """
 
     parts: tuple[Part, ...]
     words: Counter[str]
     runs: bool
-    calls_by_name: bool
