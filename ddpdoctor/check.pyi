@@ -228,6 +228,7 @@ from ddpdoctor.source.vocabulary import (
     FSDP as FSDP,
     FULLY_SHARD as FULLY_SHARD,
     INIT as INIT,
+    RANK_NAME as RANK_NAME,
 )
 from ddpdoctor.suggest import closest as closest
 from ddpdoctor.watch.events import (

@@ -24,8 +24,10 @@ def own_steps(script: Script, project: Around) -> Iterator[tuple[ast.Call, ast.F
     if not steps or not is_own(script) or project.does(REDUCED):
         return
     told: set[ast.AST] = set()
-    for loop, held, sampler in _summed(script, project):
-        if not is_of_known_code(script, project, loop):
+    summed = list(_summed(script, project))
+    known = {loop for loop in {loop for loop, _, _ in summed} if is_of_known_code(script, project, loop)}
+    for loop, held, sampler in summed:
+        if loop not in known:
             continue
         for step in steps:
             if step in told or script.one_rank_guard(step) is not None:

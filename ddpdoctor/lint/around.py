@@ -37,9 +37,10 @@ class Around:
         if not self.says(word):
             return False
         idle = idle_lines(self.project, self.path)
-        if not idle:
-            return True
-        return any(_occurs(word, self.project.text(each), idle.get(each, [])) for each in self.project.reach(self.path))
+        return any(
+            _occurs(word, self.project.text(each), idle[each]) if each in idle else self.project.has(each, word)
+            for each in self.project.reach(self.path)
+        )
 
     def is_imported(self) -> bool:
         """Whether another file of those that are looked at imports the file."""
@@ -104,7 +105,5 @@ class Around:
 
 def _occurs(word: str, text: str, idle: list[tuple[int, int]]) -> bool:
     """Whether a regular expression occurs in a text, beside these lines of it."""
-    if not idle:
-        return re.search(word, text) is not None
     lines = (text.count("\n", 0, each.start()) + 1 for each in re.finditer(word, text))
     return any(not any(first <= line <= last for first, last in idle) for line in lines)

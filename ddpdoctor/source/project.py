@@ -180,7 +180,7 @@ class Project:
             if each not in found:
                 found.add(each)
                 waiting += sorted(self.importers.get(each, ()))
-        return any(self._has(each, word) for each in sorted(found - {path}))
+        return any(self.has(each, word) for each in sorted(found - {path}))
 
     def unknown(self, path: str) -> set[str]:
         """Return the names, in reach of a file, of what is imported and not known here."""
@@ -188,13 +188,13 @@ class Project:
 
     def says(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
-        return any(self._has(each, word) for each in self.reach(path))
+        return any(self.has(each, word) for each in self.reach(path))
 
     def others_say(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in reach of a file, in another one."""
-        return any(self._has(each, word) for each in self.reach(path) - {path})
+        return any(self.has(each, word) for each in self.reach(path) - {path})
 
-    def _has(self, path: str, word: str) -> bool:
+    def has(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file; asked once, since many files reach the same ones."""
         if (path, word) not in self._said:
             self._said[path, word] = re.search(word, self.text(path)) is not None

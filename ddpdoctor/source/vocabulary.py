@@ -36,3 +36,5 @@ that a file does not do."""
 PARTS = ("catalyst.data.", "catalyst.contrib.", "fvcore.nn.", "fvcore.common.config")
 """What of them is taken into a loop of the user's own: samplers, losses, settings."""
 OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
+RANK_NAME = re.compile(r"_*(\w+_)?rank|_*(replica|process|proc|shard)_(id|idx|index)")
+"""Names under which a sampler or a script holds the number of its rank."""

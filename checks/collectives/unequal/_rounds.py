@@ -14,6 +14,7 @@ from ddpdoctor.check import (
     are_alternatives,
     last_name,
     place,
+    spans,
     statement_at,
     tree_of,
 )
@@ -97,7 +98,7 @@ def _loop_of_sends(position: Position) -> tuple[str, Loop] | None:
     site = position.site
     for call in reversed(_before(position)):
         loop = _around(tree_of(site.file), call) if site is not None else None
-        if site is not None and loop is not None and not loop.lineno <= site.line <= (loop.end_lineno or 0):
+        if site is not None and loop is not None and not spans(loop, site.line):
             return site.file, loop
     return None
 
@@ -123,7 +124,7 @@ def _before(position: Position) -> list[ast.Call]:
 
     def is_passed(call: ast.Call) -> bool:
         tests = [each for each in tree.above(call) if isinstance(each, ast.If)]
-        inside = all(each.lineno <= site.line <= (each.end_lineno or 0) for each in tests)
+        inside = all(spans(each, site.line) for each in tests)
         return call.lineno < site.line and inside and not are_alternatives(site.file, call.lineno, site.line)
 
     return [each for each in _sends(_scope(site.file, at)) if is_passed(each)]

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import last_name, tree_of
+from ddpdoctor.check import RANK_NAME, last_name, tree_of
 
 SEEDS = {"manual_seed", "seed", "Random", "RandomState", "default_rng", "SeedSequence", "Generator", "PCG64"}
-RANK = re.compile(r"_*(\w+_)?rank|_*(replica|process|proc|shard)_(id|idx|index)|get_rank")
+RANK = re.compile(rf"{RANK_NAME.pattern}|get_rank")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ddpdoctor.examine.entries import entries
+
 DEEPEST = 4  # objects within objects
-LISTED = 16  # entries of a list, or of a dict
 OBJECTS = 200
 MAKERS = {"Generator": "numpy.random.default_rng(seed)", "RandomState": "numpy.random.RandomState(seed)",
           "Random": "random.Random(seed)"}  # fmt: skip
@@ -32,19 +33,11 @@ def held(root: Any) -> Iterator[tuple[str, Any, Any]]:
             continue
         looked.add(id(owner))
         for name, value in list((getattr(owner, "__dict__", None) or {}).items()):
-            for where, each in _entries(f"{path}.{name}".lstrip("."), value):
+            for where, each in entries(f"{path}.{name}".lstrip("."), value):
                 if isinstance(each, kinds()):
                     yield where, owner, each
                 elif depth < DEEPEST and hasattr(each, "__dict__") and not isinstance(each, type):
                     waiting.append((where, each, depth + 1))
-
-
-def _entries(where: str, value: Any) -> list[tuple[str, Any]]:
-    if type(value) in {list, tuple} and len(value) <= LISTED:
-        return [(f"{where}[{at}]", each) for at, each in enumerate(value)]
-    if type(value) is dict and len(value) <= LISTED:
-        return [(f"{where}[{key!r}]", each) for key, each in value.items()]
-    return [(where, value)]
 
 
 def told(found: list[tuple[str, Any]]) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-RANK = re.compile(r"_*(\w+_)?rank|_*(replica|process|proc|shard)_(id|idx|index)")
+from ddpdoctor.source.vocabulary import RANK_NAME
+
 WORLD = re.compile(r"_*(\w+_)?world(_size)?|_*(num_|n_|n)(replicas|shards|ranks|procs|processes|gpus)")
 
 
@@ -18,7 +19,7 @@ def share(chain: tuple[Any, ...], rank: int, world: int) -> bool:
     for each in chain:
         held = getattr(each, "__dict__", None) or {}
         numbers = [(name, value) for name, value in held.items() if type(name) is str and type(value) is int]
-        ranks = {value for name, value in numbers if RANK.fullmatch(name)}
+        ranks = {value for name, value in numbers if RANK_NAME.fullmatch(name)}
         worlds = {value for name, value in numbers if WORLD.fullmatch(name)}
         if (ranks, worlds) == ({rank}, {world}):
             return True

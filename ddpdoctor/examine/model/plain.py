@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.blame import own_frames
+from ddpdoctor.examine.entries import entries
 from ddpdoctor.examine.model.facts import Plain
 from ddpdoctor.host.stack import Frame
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 DEEPEST = 3  # objects within objects
-LISTED = 16  # entries of a list, or of a dict
 TENSORS = 64
 LARGEST = 4_000_000  # elements
 FIRST = 3  # elements that are told
@@ -61,19 +61,11 @@ def _held(path: str, owner: Any, looked: set[int], depth: int) -> Iterator[tuple
         where = f"{path}.{name}" if path else name
         if name in REGISTERED or type(name) is not str:
             continue
-        for at, each in _entries(where, value):
+        for at, each in entries(where, value, keys=(str, int)):
             yield at, owner, each
             if depth < DEEPEST and _is_own(type(each)) and not _is_module(each) and id(each) not in looked:
                 looked.add(id(each))
                 yield from _held(at, each, looked, depth + 1)
-
-
-def _entries(where: str, value: Any) -> list[tuple[str, Any]]:
-    if type(value) in {list, tuple} and len(value) <= LISTED:
-        return [(f"{where}[{at}]", each) for at, each in enumerate(value)]
-    if type(value) is dict and len(value) <= LISTED:
-        return [(f"{where}[{key!r}]", each) for key, each in value.items() if type(key) in {str, int}]
-    return [(where, value)]
 
 
 def _numbers(value: Any) -> Any:
