@@ -55,7 +55,7 @@ def read_waiting(name: str, data: object) -> Waiting | None:
             pid=int(each["pid"]), time=float(each["time"]), nodes=int(each["nodes"]), seconds=float(each["seconds"]),
             node=None if each["node"] is None else int(each["node"]), host=str(each["host"]), port=int(each["port"]),
             addresses=tuple(map(str, each["addresses"])), answer=str(each["answer"]), holder=str(each["holder"]),
-            line=str(each["line"]), again=bool(each["again"]),
+            line=str(each["line"]), launcher=str(each["launcher"]), again=bool(each["again"]),
         )  # fmt: skip
         return Waiting(str(found["host"]), event, float(found["at"]))
     except (KeyError, TypeError, ValueError) as exc:
@@ -68,7 +68,8 @@ def joined(waiting: Sequence[Waiting], compared: Sequence[tuple[Check, Finding]]
     results = _compared(compared) or _each(waiting, checks)
     again = all(each.event.again for each in waiting)
     hosts = ", ".join(each.host for each in waiting)
-    begun = "goes on nowhere: torchrun has no rank" if again else "has not begun: torchrun has started no rank"
+    name = _names(waiting)
+    begun = f"goes on nowhere: {name} has no rank" if again else f"has not begun: {name} has started no rank"
     return Verdict(f"This training {begun} on {hosts}.", Report(results, (), 0.0))
 
 
@@ -80,9 +81,13 @@ def beside(sighting: Sighting, waiting: Sequence[Waiting], checks: Iterable[Chec
         f"All {sighting.world_size} ranks of the training run on {', '.join(sighting.hosts)}, without {hosts}: the "
         "rendezvous has all nodes that it takes, or the launchers meet at different places."
         if full
-        else f"Ranks run on {', '.join(sighting.hosts)}; torchrun has started none on {hosts}."
+        else f"Ranks run on {', '.join(sighting.hosts)}; {_names(waiting)} has started none on {hosts}."
     )
     return Verdict(said, replace(report, results=(*report.results, *_each(waiting, tuple(checks)))))
+
+
+def _names(waiting: Sequence[Waiting]) -> str:
+    return " or ".join(dict.fromkeys(each.event.launcher for each in waiting))
 
 
 def _compared(compared: Sequence[tuple[Check, Finding]]) -> tuple[Result, ...]:

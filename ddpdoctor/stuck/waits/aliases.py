@@ -19,11 +19,15 @@ def are_one(file: str, one: tuple[str, int], other: tuple[str, int]) -> bool:
     return len(first) == 1 and first == second
 
 
-def _made(tree: Tree, name: str, line: int) -> set[ast.expr]:
-    """Return the calls that made what a name of a line can hold; nothing where that is not known of all of it."""
-    found: list[ast.expr] = []
+def origins_at(tree: Tree, name: str, line: int) -> list[ast.expr]:
+    """Return what can have made the value that a name, as a line writes it, holds there."""
     for node in tree.nodes:
         if isinstance(node, (ast.Name, ast.Attribute)) and node.lineno == line and ast.unparse(node) == name:
-            found = [each for _, each in origins(tree, node)]
-            break
+            return [each for _, each in origins(tree, node)]
+    return []
+
+
+def _made(tree: Tree, name: str, line: int) -> set[ast.expr]:
+    """Return the calls that made what a name of a line can hold; nothing where that is not known of all of it."""
+    found = origins_at(tree, name, line)
     return {*found} if all(isinstance(each, ast.Call) for each in found) else set()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.source.held import asked_lock, bare_acquires
-from ddpdoctor.source.reach.bound import origins
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import calls_at, statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.stuck.waits.aliases import origins_at
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -94,12 +94,9 @@ def _full(frame: Frame) -> Awaited:
 def _kind(frame: Frame, name: str) -> str:
     """Return the class of a semaphore or lock of processes that a name of a file holds; empty for all else."""
     tree = tree_of(frame.file)
-    for node in tree.nodes:
-        if isinstance(node, (ast.Name, ast.Attribute)) and node.lineno == frame.line and ast.unparse(node) == name:
-            made = [each for _, each in origins(tree, node)]
-            kinds = {_made_as(each.func, resolve(tree, each.func)) for each in made if isinstance(each, ast.Call)}
-            return kinds.pop() if len(kinds) == 1 else ""
-    return ""
+    made = (each for each in origins_at(tree, name, frame.line) if isinstance(each, ast.Call))
+    kinds = {_made_as(each.func, resolve(tree, each.func)) for each in made}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _made_as(function: ast.expr, path: str | None) -> str:
