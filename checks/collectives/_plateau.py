@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence, variables_in
 
 from .._source import SAMPLER, is_own
-from ._sums import REDUCED, by_names, is_of_known_code, sums
+from ._reductions import REDUCED, is_of_known_code
+from ._sums import by_names, sums
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -70,7 +70,8 @@ from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, 
 from .._places import file_of_first_step
 from .._rank_parts import told_alone
 from .._source import is_own
-from ._sums import told_after, unreduced
+from ._sums import unreduced
+from ._told_sums import told_after
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -120,7 +120,7 @@ class Project:
         unknown: set[str] = set()
         for name, parts in self.known.get(path) or self.statements(path):
             root = name.partition(".")[0]
-            if root in NEVER_OURS:
+            if root in NEVER_OURS or (not root and _is_built(name, parts)):
                 continue
             found = self.folders.files(path, name, parts)
             if not found and (not root or root not in NOT_OURS):
@@ -258,6 +258,16 @@ class Project:
             return os.path.normpath(os.path.commonpath(folders))
         except ValueError:  # none, or on several drives
             return ""
+
+
+BUILT = re.compile(r"(?:^|_)(?:C|cpp|cuda|ext|kernels?|version|version_info)$")
+"""Names of modules that the build of a package makes: compiled operators of the model, and its version."""
+
+
+def _is_built(name: str, parts: list[str]) -> bool:
+    """Whether a file imports from its own package what is made when that is built, which exchanges nothing."""
+    module = name.lstrip(".").rpartition(".")[2]
+    return BUILT.search(module) is not None if module else bool(parts) and all(map(BUILT.search, parts))
 
 
 def without_comments(text: str) -> str:

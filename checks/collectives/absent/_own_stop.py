@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..._source import is_own
 from .._derived import derived, reads
-from .._sums import reductions, unreduced
+from .._reductions import reductions
+from .._sums import unreduced
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Evidence, Script

@@ -191,9 +191,25 @@ def parts(root: ast.AST) -> Iterator[ast.AST]:
         case ast.BinOp(op=ast.Mod(), left=counted) if not isinstance(counted, (ast.Constant, ast.JoinedStr)):
             inner: Iterable[ast.AST] = (counted,)
         case _:
-            inner = () if _is_class(root) else ast.iter_child_nodes(root)
+            inner = () if _is_class(root) or is_coarse_time(root) else ast.iter_child_nodes(root)
     for child in inner:
         yield from parts(child)
+
+
+FINE = re.compile(r"%[-_0^#]?[SfscXTr+]")
+"""What a format of ``strftime`` has that tells seconds, which the ranks do not share."""
+
+
+def is_coarse_time(node: ast.AST) -> bool:
+    """Whether it is a time told to the day, the hour or the minute, which ranks that start together have alike."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="strftime"), args=[*_, ast.Constant(value=str(shown))]):
+            pass
+        case ast.Call(func=ast.Attribute(attr="strftime"), args=[ast.Constant(value=str(shown)), *_]):
+            pass
+        case _:
+            return False
+    return "%" in shown and FINE.search(shown) is None
 
 
 def _is_class(node: ast.AST) -> bool:
