@@ -213,6 +213,6 @@ def _report(linted: Linted, form: str, fail_on: Severity, *, to_file: bool, stat
 
             return as_junit(report.as_report(linted.found, linted.faults, linted.seconds), fail_on)
     text = report.as_text(linted.found, PLAIN if to_file else style(sys.stdout), brief=form == "brief")
-    last = "\n".join(report.summary(linted.files, linted.parsed, linted.found, linted.seconds))
+    last = "\n".join(report.summary(linted.files, linted.parsed, linted.found, linted.seconds, linted.withheld))
     between = "\n" if form == "brief" else "\n\n"
     return between.join(filter(None, (text, last)))

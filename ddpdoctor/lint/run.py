@@ -33,8 +33,16 @@ class Wanted:
 
     def __contains__(self, found: Found) -> bool:
         """Whether a finding is one of them. Notes are advice, which is told where everything is."""
-        is_told = found.is_certain and found.finding.severity is not Severity.NOTE
-        return found.check not in self.ignored and (is_told or self.confidence == LIKELY)
+        return found.check not in self.ignored and (_is_told(found) or self.confidence == LIKELY)
+
+    def withholds(self, found: Found) -> bool:
+        """Whether a finding is left out by the confidence alone."""
+        return found.check not in self.ignored and found not in self
+
+
+def _is_told(found: Found) -> bool:
+    """Whether a finding is told unasked: certain, and no note."""
+    return found.is_certain and found.finding.severity is not Severity.NOTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Linted:
     """What was found in all files: ``files`` were looked at, ``parsed`` of them concern distributed training.
 
     ``faults`` are files that could not be read, ``useless`` comments that ignore nothing, ``left`` files that were not
-    looked at, since the user broke it off.
+    looked at, since the user broke it off. ``withheld`` counts the findings that ``--confidence likely`` tells besides.
     """
 
     files: int = 0
@@ -53,6 +61,7 @@ class Linted:
     crashes: tuple[str, ...] = ()
     seconds: float = 0.0
     left: int = 0
+    withheld: int = 0
 
     def exit_status(self, fail_on: Severity) -> int:
         """Return 0 for nothing, 1 for certain findings, 2 where a file could not be looked at, 3 for a crash.
@@ -111,4 +120,5 @@ def _linted(outcomes: list[Outcome], wanted: Wanted) -> Linted:
             text for each in outcomes for _, text, names in each.useless if not wanted.ignored and names <= known
         ),
         crashes=tuple(crash for each in outcomes for crash in each.crashes),
+        withheld=sum(wanted.withholds(found) for each in outcomes for found in each.found),
     )

@@ -144,13 +144,13 @@ def _result(check: Check, findings: tuple[Finding, ...]) -> Result:
     return Result(check.code, check.slug, check.area, check.title, Status.FAILED, findings)
 
 
-def summary(files: int, parsed: int, found: Iterable[Found], seconds: float) -> Iterator[str]:
-    """Yield the last line: what was looked at, and how much was found."""
+def summary(files: int, parsed: int, found: Iterable[Found], seconds: float, withheld: int = 0) -> Iterator[str]:
+    """Yield the last line: what was looked at, how much was found, and how much more there is to be told."""
     counts = Counter(each.finding.severity for each in found)
     said = ", ".join(
         f"{counts[level]} {level}{'s' * (counts[level] > 1)}" for level in reversed(Severity) if counts[level]
     )
     yield (
         f"{said or 'nothing found'}: {files} file{'s' * (files != 1)}, {parsed} of them about distributed training"
-        f" ({seconds:.1f} s)"
+        f" ({seconds:.1f} s)" + (f"; {withheld} more: --confidence likely" if withheld else "")
     )

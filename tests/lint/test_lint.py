@@ -91,6 +91,23 @@ def test_findings_are_told_with_place_and_fix_and_make_the_exit_status_1(ddpdoct
     assert "1 error: 1 file, 1 of them about distributed training" in done.stdout
 
 
+def test_what_confidence_withholds_is_counted(ddpdoctor: Run, tmp_path: Path) -> None:
+    """The last line says how many notes and open findings there are besides, where they are not told; else nothing."""
+    (tmp_path / "train.py").write_text(
+        "import torch.distributed as dist\n\n\ndef main():\n    dist.init_process_group('gloo')\n    dist.barrier()\n"
+        "\n\nif __name__ == '__main__':\n    main()\n"
+    )
+    quiet, told = (
+        ddpdoctor("lint", "--format", "brief", *more, ".", cwd=tmp_path).stdout
+        for more in ((), ("--confidence", "likely"))
+    )
+
+    notes = told.count("DDP")
+    assert notes
+    assert f"; {notes} more: --confidence likely" in quiet
+    assert "more:" not in told
+
+
 def test_nothing_to_find_is_exit_status_0_and_nothing_to_look_at_is_2(ddpdoctor: Run, tmp_path: Path) -> None:
     """A folder without a Python file, and a file that is not there, are wrong usage."""
     assert ddpdoctor("lint", cwd=tmp_path).returncode == 2
