@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
-from ddpdoctor.findings import LEVELS, Evidence, Finding, Fix, Place, Result, Status
+from ddpdoctor.findings import LEVELS, Ambiguity, Evidence, Finding, Fix, Place, Result, Status
 
 MOST = 200  # findings of one host
+MOST_LINES = 10_000_000  # of a file
+MOST_CAUSES = 16  # that remain, of a finding
 
 
 def as_data(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -24,9 +26,19 @@ def _data(code: str, finding: Finding) -> dict[str, Any]:
         "message": finding.message[:LONGEST],
         "severity": str(finding.severity),
         "variable": (place.variable or "")[:LONGEST],
+        "file": (place.file or "")[:LONGEST],
+        "line": place.line or 0,
         "evidence": [[text[:LONGEST] for text in (e.seen, e.expected, e.source)] for e in finding.evidence[:8]],
         "fix": [finding.fix.summary[:LONGEST], finding.fix.command[:LONGEST], finding.fix.diff[:LONGEST]],
+        "remains": _remaining(finding.ambiguity),
     }
+
+
+def _remaining(ambiguity: Ambiguity | None) -> list[str]:
+    """Return the command that tells the causes apart which remain, then these; nothing where one is certain."""
+    if ambiguity is None:
+        return []
+    return [text[:LONGEST] for text in (ambiguity.command, *ambiguity.causes)][:MOST_CAUSES]
 
 
 def with_reported(results: tuple[Result, ...], reported: Mapping[str, object]) -> tuple[Result, ...]:
@@ -51,14 +63,21 @@ def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:
         try:
             evidence = tuple(Evidence(*map(_text, seen)) for seen in each["evidence"])
             summary, command, diff = map(_text, each["fix"])
-            place = Place(variable=_text(each["variable"]) or None, host=host)
-            severity = LEVELS[each["severity"]]
-            yield (
-                _text(each["code"]),
-                Finding(_text(each["message"]), evidence, Fix(summary, command, diff), place, severity),
-            )
+            file, line = _text(each["file"]) or None, _line(each["line"])
+            place = Place(file=file, line=line, variable=_text(each["variable"]) or None, host=host)
+            said, severity = _text(each["message"]), LEVELS[each["severity"]]
+            remains = [*map(_text, each["remains"][:MOST_CAUSES])]
+            ambiguity = Ambiguity(tuple(remains[1:]), remains[0]) if remains else None
+            fix = Fix(summary, command, diff)
+            yield _text(each["code"]), Finding(said, evidence, fix, place, severity, ambiguity=ambiguity)
         except (KeyError, TypeError, ValueError) as exc:
             raise ProtocolError(f"no finding: {exc!r}") from None
+
+
+def _line(value: object) -> int | None:
+    if not isinstance(value, int) or not 0 <= value < MOST_LINES:
+        raise ProtocolError("a line of a finding is no number")
+    return value or None
 
 
 def _text(value: object) -> str:

@@ -33,12 +33,24 @@ from ddpdoctor.cluster.meet.meeting import Meeting
 from ddpdoctor.cluster.meet.serving import Roster
 from ddpdoctor.cluster.plan import FULL, links, sources, targets
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
-from ddpdoctor.cluster.reported import with_reported
+from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
-from ddpdoctor.findings import Hosts, Report, Result, Severity, Status, Table
+from ddpdoctor.findings import (
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Hosts,
+    Place,
+    Report,
+    Result,
+    Severity,
+    Status,
+    Table,
+)
 from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.jobs.pool import Jobs
@@ -449,6 +461,24 @@ def test_findings_of_others_are_findings_or_refused(data: object) -> None:
     """A report that is none is not shown."""
     with suppress(ProtocolError):
         assert with_reported((), {"b": data}) == ()
+
+
+def test_a_finding_of_another_host_comes_with_its_place_and_the_causes_that_remain() -> None:
+    """Through JSON and back: message, evidence, file and line, fix, and what tells the causes apart."""
+    finding = Finding(
+        "two causes remain",
+        (Evidence("this", "that", "here"),),
+        Fix("mend it", command="true", diff="-a\n+b"),
+        Place(file="train.py", line=3, variable="MASTER_ADDR"),
+        Severity.ERROR,
+        ambiguity=Ambiguity(("the first", "the second"), "ddpdoctor check"),
+    )
+    result = Result("DDP301", "a-fault", "network", "A fault", Status.FAILED, (finding,))
+    empty = replace(result, status=Status.PASSED, findings=())
+
+    (told,) = with_reported((empty,), {"b": json.loads(json.dumps(findings_data([result])))})
+
+    assert told.findings == (replace(finding, place=replace(finding.place, host="b")),)
 
 
 @functools.cache
