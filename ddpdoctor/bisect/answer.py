@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bisect.reason import Ending
 from ddpdoctor.bisect.search import Answer, Kind, compared, with_changes
+from ddpdoctor.redact import redact
 from ddpdoctor.report.bench.text import time_text
-from ddpdoctor.report.redact import redact
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, labelled, printable
 from ddpdoctor.report.verdict import number_of

@@ -32,7 +32,7 @@ RELEVANT = (
 
 def as_mapping(facts: Facts) -> dict[str, Any]:
     """Return the facts as plain data: of the environment only what bears on training, without its secrets."""
-    from ddpdoctor.report.redact import redact_environ
+    from ddpdoctor.redact import redact_environ
 
     relevant = {name: value for name, value in facts.environ.items() if name.startswith(RELEVANT)}
     named = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts) if field.name != "environ"}

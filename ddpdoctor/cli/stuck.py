@@ -152,8 +152,8 @@ def _say(  # noqa: PLR0913 - how it is said
     verbose: bool,
     flight: str = "",
 ) -> NoReturn:
+    from ddpdoctor.redact import redacted
     from ddpdoctor.report.data import as_json
-    from ddpdoctor.report.redact import redacted
     from ddpdoctor.report.text import result_text
     from ddpdoctor.report.whole_file import write_whole
 

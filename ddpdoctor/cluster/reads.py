@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ddpdoctor.cluster.host import OWN_TO_A_HOST
+from ddpdoctor.redact import can_leave
 
 READ = re.compile(r"""\b(?:environ(?:\.get\(|\[|\.setdefault\()|getenv\()\s*["']([A-Za-z_]\w*)["']""")
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 RANKS = re.compile(
     r"(?:(?:LOCAL_|GROUP_|ROLE_|NODE_|CROSS_)?(?:RANK|WORLD_SIZE)|HOST|HOSTNAME|USER|HOME|PWD|PATH|TMPDIR|LOGNAME"
     r"|(?:SLURM|OMPI|PMI|PMIX|TORCHELASTIC)_\w+)$"
@@ -23,7 +23,7 @@ NOT_SET = "not set"
 def variables_read(named: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the named files, and those beside them, read by name; with their values here.
 
-    Of a long value, and of one whose name says that it is a secret, a digest is told.
+    Of a long value, and of one that is a secret by its name or its form, a digest is told.
     """
     names: set[str] = set()
     for folder in dict.fromkeys(Path(name).parent for name in named if Path(name).suffix == ".py"):
@@ -39,6 +39,6 @@ def variables_read(named: Iterable[str], environ: Mapping[str, str]) -> dict[str
 def _value(name: str, value: str | None) -> str:
     if value is None:
         return NOT_SET
-    if SECRET.search(name) or len(value) > LONGEST:
+    if len(value) > LONGEST or not can_leave(name, value):
         return f"sha256 {hashlib.sha256(value.encode(errors='replace')).hexdigest()[:12]}"
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ddpdoctor.report.redact import redact
+from ddpdoctor.redact import redact
 from ddpdoctor.report.text import printable
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.engine import result
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Report, Result, Severity, Status
+from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.html.page import as_page
-from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable, result_text

@@ -61,14 +61,17 @@ def test_a_package_that_differs_is_named() -> None:
 
 
 def test_variables_that_the_files_read_are_told(script: Path) -> None:
-    """By name alone; those of a rank or a host are its own, and a secret is not sent."""
+    """By name alone; those of a rank or a host are its own; a secret, by its name or its form, is not sent."""
     script.write_text(
         'import os\na = os.environ.get("DIM", "3")\nb = os.environ["DEPTH"]\nc = os.getenv(\'WANDB_API_KEY\')\n'
-        'd = os.environ["LOCAL_RANK"], os.environ["SLURM_JOB_ID"], os.environ[name]\n'
+        'd = os.environ["LOCAL_RANK"], os.environ["SLURM_JOB_ID"], os.environ[name]\ne = os.environ["DATA"]\n'
     )
-    found = variables_read([str(script)], {"DIM": "48", "WANDB_API_KEY": "geheim", "LOCAL_RANK": "1", "OTHER": "2"})
-    digest = hashlib.sha256(b"geheim").hexdigest()[:12]
-    assert found == {"DIM": "48", "DEPTH": NOT_SET, "WANDB_API_KEY": f"sha256 {digest}"}
+    values = {"DIM": "48", "WANDB_API_KEY": "geheim", "DATA": "s3://me:geheim@store/rows"}
+    found = variables_read([str(script)], values | {"LOCAL_RANK": "1", "OTHER": "2"})
+    hidden = {
+        name: f"sha256 {hashlib.sha256(values[name].encode()).hexdigest()[:12]}" for name in ("WANDB_API_KEY", "DATA")
+    }
+    assert found == {"DIM": "48", "DEPTH": NOT_SET} | hidden
 
 
 def test_the_first_parameters_and_variables_that_differ_are_named() -> None:

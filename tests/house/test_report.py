@@ -26,10 +26,10 @@ from ddpdoctor.findings import (
     Status,
     Table,
 )
+from ddpdoctor.redact import HIDDEN, redact, redact_environ, redacted
 from ddpdoctor.report.data import as_dict, as_json, plain
 from ddpdoctor.report.html.page import COUNTS, as_page
 from ddpdoctor.report.junit import as_junit
-from ddpdoctor.report.redact import HIDDEN, redact, redact_environ, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable, result_text
 from ddpdoctor.report.verdict import closing_text, problem_text, verdict

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Severity
+from ddpdoctor.redact import redacted
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.junit import as_junit
-from ddpdoctor.report.redact import redacted
 from ddpdoctor.report.style import PLAIN
 from ddpdoctor.report.text import result_text
 from ddpdoctor.report.verdict import closing_text, problem_text

@@ -11,7 +11,7 @@ from ddpdoctor.findings import Result, Status
 from ddpdoctor.logs.own_findings import is_fault
 from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in, root_of
-from ddpdoctor.report.redact import redact, redacted
+from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
 

@@ -14,6 +14,8 @@ SECRET_NAME = re.compile(
     r"|COOKIE|PRIVATE|DSN|WEBHOOK|SAS)S?(?:_|$)",
     re.IGNORECASE,
 )
+SECRET_PART = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+"""Parts of a name that are enough to keep the value on this host: MONKEY is among them, which does no harm."""
 RULES = (
     (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", HIDDEN),
     # A password, or a token in its place, in the authority of a URL.
@@ -46,6 +48,11 @@ def redact(text: str) -> str:
 def redact_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Hide the values of variables whose names say that they are secret, and secrets within the others."""
     return {name: HIDDEN if SECRET_NAME.search(name) else redact(value) for name, value in environ.items()}
+
+
+def can_leave(name: str, value: str) -> bool:
+    """Whether the value of a variable can be told to other hosts as it is: neither its name nor its form is secret."""
+    return SECRET_PART.search(name) is None and SECRET_NAME.search(name) is None and redact(value) == value
 
 
 def redacted(value: Value) -> Value:
