@@ -32,12 +32,9 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
     for call in (*script.calls(*WRITERS), *of_objects):
         path = given(call, 0, "file")
-        is_mapped = script.resolve(call.func) == "numpy.memmap"
-        mode = given(call, 2 if is_mapped else 1, "mode")
-        opens = is_mapped or script.code(call.func) == "open"
-        if opens and (not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}):
+        if not is_anew(call, script.resolve(call.func) or script.code(call.func)) or path is None:
             continue
-        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
+        if depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
             continue
         if not (_writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call)):
             yield call, path
@@ -97,6 +94,14 @@ def _writes_options(script: Script, call: ast.Call) -> bool:
     """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
     statement = script.tree.statement(call)
     return statement is not None and OPTIONS.search(ast.unparse(statement)) is not None
+
+
+def is_anew(call: ast.Call, name: str) -> bool:
+    """Whether a call of a writer of this full name begins the file anew, and does not read it or add to it."""
+    is_mapped = name == "numpy.memmap"
+    mode = given(call, 2 if is_mapped else 1, "mode")
+    opens = is_mapped or name == "open"
+    return not opens or (isinstance(mode, ast.Constant) and mode.value in {"w", "wb", "w+"})
 
 
 def _is_method(script: Script, call: ast.Call) -> bool:

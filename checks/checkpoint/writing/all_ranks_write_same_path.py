@@ -51,6 +51,7 @@ from ..._launched import REMOVING, SEVERAL
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
 from ..._source import is_own
 from ._files_written import is_caught, is_named, written, written_by_helpers
+from ._helpers_that_write import written_abroad
 from ._shared_path import (
     depends_on_rank,
     diff_guarded,
@@ -234,9 +235,9 @@ def files_in_source(script: Script) -> Iterator[Finding]:
     by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script)
     if not by_accelerate and not is_own(script):
         return
-    for call, path in (*written(script), *written_by_helpers(script)):
+    here = ((*each, script.code(each[1])) for each in (*written(script), *written_by_helpers(script)))
+    for call, path, code in (*here, *written_abroad(script)):
         if is_named(script, path) and is_reached(script, call, joins=script.runs_in_ranks):
-            code = script.code(path)
             yield Finding(
                 f"every {'process' if by_accelerate else 'rank'} writes {code}: what is left is of the last one, or of "
                 "several",

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import OPTIONS, at, given, values
+from ddpdoctor.source.reach.bound import OPTIONS, at, definition, given, values
 from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.text.names import resolve
@@ -22,6 +22,8 @@ OF_HYDRA = re.compile("cwd")
 """What each has for itself where hydra runs it in a folder of its own."""
 SHOWN = re.compile(r"(?:tqdm(?:\.\w+)*\.tqdm|enumerate|reversed|sorted)$")
 """What goes through what it is given, in an order that is the same everywhere."""
+FREE = re.compile(r"\b(?:exists|isdir|is_dir|glob|listdir|iterdir|scandir)\(")
+"""How a function asks which files there are."""
 COUNTED = re.compile(r"(?:range|tqdm(?:\.\w+)*\.trange)$")
 LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
 
@@ -87,12 +89,18 @@ def _is_told(tree: Tree, iterated: ast.expr) -> bool:
     return bool(given) and all(isinstance(each, LITERALS) for each in given)
 
 
+def _asks_for_files(tree: Tree, value: ast.expr) -> bool:
+    """Whether a function of the project looks for a name that is free: what one rank has made changes its answer."""
+    found = definition(tree, value.func) if isinstance(value, ast.Call) else None
+    return found is not None and not isinstance(found[1], ast.Lambda) and FREE.search(ast.unparse(found[1])) is not None
+
+
 def _is_personal(tree: Tree, binding: Binding, depth: int, seen: set[ast.AST]) -> bool:
     if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)) or binding.node in seen:
         return False
     if not isinstance(binding.node, ast.arg):
         seen.add(binding.node)
-    if depth == 0:
+    if depth == 0 or (binding.value is not None and _asks_for_files(tree, binding.value)):
         return True
     if isinstance(binding.node, (ast.For, ast.comprehension)) and _is_told(tree, binding.node.iter):
         return is_rankish(tree, binding.node.iter, words=OF_PLACES)
