@@ -68,12 +68,25 @@ def file_of(code: CodeType) -> str:
 
 def site_of(frame: FrameType) -> Site:
     """Return the line that a frame is at."""
-    return Site(file_of(frame.f_code), frame.f_lineno, frame.f_code.co_name)
+    return _site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def user_site() -> Site | None:
-    """Return the innermost line of the user's code that is being executed in this thread; None where there is none."""
-    return next((site_of(frame) for frame in frames() if is_users(frame.f_code.co_filename)), None)
+    """Return the innermost line of the user's code that is being executed in this thread; None where there is none.
+
+    It is asked for in each communication, and so goes through the frames itself.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as in frames()
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return site_of(frame)
+        frame = frame.f_back
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _site(file: str, line: int, function: str) -> Site:
+    return Site(_normal(file), line, function)
 
 
 @functools.cache

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpdoctor.watch.events import AsyncWorkDropped, GradientsInFlight, Site
-from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, user_site
+from ddpdoctor.watch.user_frames import PACKAGE, is_users, user_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
 
     from ddpdoctor.watch.rank.process import Process
 
@@ -105,10 +108,13 @@ def _address(tensor: Any) -> int:
 
 def _called_by_user() -> bool:
     """Whether the user's own code called torch's function, and not another part of torch, or a library."""
-    for frame in frames():
-        file = frame.f_code.co_filename
-        if is_users(file):
-            return True
-        if not file.startswith(PACKAGE) and not file.endswith(OWN):
-            return False
-    return False
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as user_frames does, for each communication
+    while frame is not None and _passes_on(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)
+
+
+@functools.cache
+def _passes_on(file: str) -> bool:
+    """Whether a call of the user's goes through a file to the collective: one of torch's own, or of the watch."""
+    return not is_users(file) and (file.startswith(PACKAGE) or file.endswith(OWN))

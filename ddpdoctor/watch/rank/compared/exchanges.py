@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events.of_steps import ANOTHERS
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
-from ddpdoctor.watch.rank.compared.gradients import elements_of, tensors_in
+from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.graph.averages import Term, terms
 from ddpdoctor.watch.rank.graph.constants import Constant, constants, other_number
 from ddpdoctor.watch.rank.graph.products import products
@@ -125,12 +125,13 @@ class Exchanges:
     backwards: int = 0
     nested: int = 0
 
-    def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
-        """Take note of a communication, before it begins."""
-        tensors = list(tensors_in(args[0])) if args else []
+    def communicated(
+        self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], elements: int, site: Site | None
+    ) -> None:
+        """Take note of a communication, before it begins: of what it is given these tensors, with so many elements."""
         counts = self.sent.setdefault(operation, [0, 0])
         counts[0] += 1
-        counts[1] += elements_of(tensors)
+        counts[1] += elements
         for window in self.windows:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 

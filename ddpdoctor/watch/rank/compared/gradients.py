@@ -37,9 +37,13 @@ def tensors_in(given: Any) -> Iterator[Any]:
 
 def elements_of(tensors: Iterable[Any]) -> int:
     """Count the elements of tensors; the state of a generator, which Accelerate sends, is none of a model."""
+    return sum(size for each in tensors if (size := each.numel()) != RANDOM_STATE or not _is_of_bytes(each))
+
+
+def _is_of_bytes(tensor: Any) -> bool:
     import torch
 
-    return sum(each.numel() for each in tensors if each.dtype != torch.uint8 or each.numel() != RANDOM_STATE)
+    return bool(tensor.dtype == torch.uint8)
 
 
 def norms(tensors: Sequence[Any]) -> list[float | None]:

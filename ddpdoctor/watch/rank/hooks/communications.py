@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import PassedOver
+from ddpdoctor.watch.rank.compared.gradients import elements_of, tensors_in
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.user_frames import user_site
 
@@ -45,6 +46,7 @@ OPERATIONS = {
 
 # What point-to-point functions give is waited for by the other side; a barrier has no result.
 NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
+ROOTED = {"broadcast", "reduce", "gather", "scatter"}
 MOST = 20  # lines that are told
 MOST_SPLITS = 64  # ranks whose rows are told
 TOLD = {"": "", "float32": "", **dict.fromkeys(("bool", "int8", "uint8"), " bytes")}
@@ -152,7 +154,8 @@ def _waited(recorder: Recorder) -> Wrap:
 
 
 def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
-    recorder.failures.handles(sys.exc_info()[1])
+    if (handled := sys.exc_info()[1]) is not None:
+        recorder.failures.handles(handled)
     shapes = _shapes(args[0]) if args else ""
     if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
@@ -160,11 +163,14 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
             shapes += f", tag {args[2]}"
     if operation == "all_to_all_single" and not recorder.writer.is_full:
         shapes += _splits(args)
-    roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
-    shapes += f", root {roots[0]}" if roots else ""
+    if operation in ROOTED:
+        roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
+        shapes += f", root {roots[0]}" if roots else ""
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
-    recorder.models.communicated(operation, args, early=recorder.early)
-    recorder.exchanges.communicated(operation, args, site)
+    tensors = list(tensors_in(args[0])) if args else []
+    elements = elements_of(tensors)
+    recorder.models.communicated(operation, tensors, elements, early=recorder.early)
+    recorder.exchanges.communicated(operation, args, tensors, elements, site)
     recorder.updates.sends()
     if recorder.evaluations.open:
         recorder.evaluations.communicated(operation, args, site)

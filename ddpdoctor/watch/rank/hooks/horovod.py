@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.frameworks import HOROVOD
 from ddpdoctor.on_import import Awaited, when_imported
 from ddpdoctor.watch.events import FrameworkSeen, Joined
+from ddpdoctor.watch.rank.compared.gradients import elements_of, tensors_in
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.user_frames import user_site
 
@@ -126,7 +127,8 @@ def _communicating(recorder: Recorder, operation: str) -> Wrap:
 def _record(recorder: Recorder, operation: str, args: tuple[Any, ...]) -> None:
     """Record what one rank sends; the gradients, in whichever order they come, are told as one when it awaits them."""
     site = user_site()
-    recorder.exchanges.communicated(operation, args, site)
+    tensors = list(tensors_in(args[0])) if args else []
+    recorder.exchanges.communicated(operation, args, tensors, elements_of(tensors), site)
     if recorder.evaluations.open:
         recorder.evaluations.communicated(operation, args, site)
     if not recorder.exchanges.in_backward and not recorder.horovod.stepping:

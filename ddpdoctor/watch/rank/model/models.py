@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
 from ddpdoctor.watch.rank.compared.folded import Folded
-from ddpdoctor.watch.rank.compared.gradients import elements_of, norms, tensors_in
+from ddpdoctor.watch.rank.compared.gradients import norms
 from ddpdoctor.watch.rank.model.shards import Shards
 from ddpdoctor.watch.rank.model.wrapped_model import Model
 from ddpdoctor.watch.rank.modes import is_training
@@ -178,12 +178,11 @@ class Models:
         """Whether a model was wrapped or sharded."""
         return bool(self.known or self.shards.roots)
 
-    def communicated(self, operation: str, args: tuple[Any, ...], *, early: bool) -> None:
+    def communicated(self, operation: str, tensors: Sequence[Any], elements: int, *, early: bool) -> None:
         """Count what Python gives to a collective; in the first steps, look for gradients that DDP has reduced."""
-        if not self.known or not args:
+        if not self.known:
             return
-        tensors = list(tensors_in(args[0]))
-        self.sent += elements_of(tensors)
+        self.sent += elements
         if early and self.looks <= LOOKS and operation == "all_reduce" and tensors:
             for model in self.alive():
                 model.reduces(operation, {tensor.data_ptr() for tensor in tensors})
