@@ -21,7 +21,7 @@ from ddpdoctor.check import (
 )
 
 from ._refusal import PARTS, REFUSED, refusal
-from ._sharded import FSDP_KEY, SHARDED, is_sharded, is_uneven
+from ._sharded import FSDP_KEY, SHARDED, flat_side, is_sharded, is_uneven
 
 if TYPE_CHECKING:
     from ._refusal import Refusal, Shape
@@ -52,6 +52,8 @@ class Reason(enum.Enum):
     COUNTERS = "num_batches_tracked only"
     PLACEHOLDERS = "sizes of [0] or [1]"
     OTHER = "another network"
+    FLAT_PARTS = "flat parts in the file"
+    INTO_FLAT_PARTS = "flat parts in the model"
     UNEVEN = "parts of tensors that have other sizes"
     ONLY_MISSING = "missing keys, nothing else"
     SHARDS = "missing keys, nothing else, and FSDP"
@@ -78,10 +80,13 @@ def reason_of(record: Record, match: re.Match[str], log: Log) -> Reason | None:
         return Reason.FLAT_IGNORED if ignored else why if why in IGNORED else None
     keys = (*refused.missing, *refused.unexpected)
     is_open = why in {Reason.OTHER, Reason.ONLY_MISSING}
+    side = flat_side(refused, record, log) if why is Reason.OTHER else None
     rather = (
         (Reason.FLAT, why not in WRAPPERS and any(map(FSDP_KEY.search, keys))),
         (Reason.MODULE_ON_ONE_SIDE, is_open and refused.one_sided),
         (Reason.COMPILED_ON_ONE_SIDE, is_open and refused.one_sided_compiled and not refused.shapes),
+        (Reason.FLAT_PARTS, side == "file"),
+        (Reason.INTO_FLAT_PARTS, side == "model"),
         (Reason.UNEVEN, why is Reason.OTHER and is_uneven(refused, record, log)),
         (None, why is Reason.ONLY_MISSING and refused.wrapped),
         (Reason.SHARDS, why is Reason.ONLY_MISSING and is_sharded(record, log)),

@@ -1,4 +1,4 @@
-"""A shard of a tensor does not fit: its first dimension does not divide by the number of ranks.
+"""A tensor does not fit a rank's shard of it: it is whole, or a shard for another number of ranks.
 
 ## What happens
 
@@ -8,9 +8,14 @@ the padding, code that compares it with a rank's part finds "size mismatch for b
 torch.Size([2, 17]) from checkpoint, the shape in current model is torch.Size([1, 17])". The sizes are equal but for
 the first dimension, and no key is missing.
 
+Whole tensors do not fit either: FSDP1 with `use_orig_params=True` leaves each rank a flat part under the parameter's
+own name, with size [0] for what other ranks hold. `load_state_dict` of the module within, which is not told to gather,
+finds "the shape in current model is torch.Size([65667584])", or [0], beside a matrix in the checkpoint.
+
 ## How to be sure
 
-All sizes in the message differ in the first dimension only, and the traceback or the log shows FSDP.
+All sizes in the message differ in the first dimension only, and the traceback or the log shows FSDP; or those of the
+model have one dimension, some of them [0], where the checkpoint has matrices.
 
 ## How to mend it
 
@@ -34,6 +39,25 @@ from .._refusal import refusal
 from .._sharded import is_sharded
 
 AILMENT = Ailment("DDP825", Severity.ERROR)
+
+
+@on_refusal(Reason.INTO_FLAT_PARTS)
+def whole_ones_into_parts(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the flat parts that FSDP has made of the model's parameters."""
+    refused = refusal(record, match, log)
+    first = next(shape for shape in refused.shapes if shape.model != "0" and "," in shape.file)
+    yield Finding(
+        f"whole tensors are loaded into a rank's flat parts of FSDP: {first.key} is [{first.file}] in the checkpoint "
+        f"and [{first.model}] here",
+        refused.evidence,
+        Fix(
+            "load before the model is wrapped, or let torch share the whole tensors out, on all ranks",
+            diff="-model.load_state_dict(state)\n"
+            "+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict\n"
+            "+set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))",
+        ),
+        record.place,
+    )
 
 
 @on_refusal(Reason.UNEVEN)

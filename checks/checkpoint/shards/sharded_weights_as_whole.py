@@ -6,7 +6,10 @@ Under FSDP a rank owns a part of every tensor. A file made by `torch.save` of wh
 a flat parameter (`_flat_param`, the parameters of a unit end to end; FSDP1), a ShardedTensor (FSDP1,
 SHARDED_STATE_DICT or LOCAL_STATE_DICT) or a DTensor (FSDP2, `fully_shard`). A plain model cannot load it: missing
 keys, or "aten.copy_.default got mixed torch.Tensor and DTensor". With `strict=False` and flat parameters nothing is
-loaded and nothing is raised. If rank 0 alone saved, the other parts are lost. safetensors and save_pretrained refuse
+loaded and nothing is raised. With `use_orig_params=True` (FSDP1), the parts have the model's names: of some
+parameters all values or some, in one dimension, and size [0] of those that other ranks hold: "size mismatch for
+embed.weight: copying a param with shape torch.Size([65667584]) from checkpoint, the shape in current model is
+torch.Size([128256, 2048])". If rank 0 alone saved, the other parts are lost. safetensors and save_pretrained refuse
 them at once: "Attempted to access the data pointer on an invalid python storage".
 
 ## How to be sure
@@ -17,7 +20,8 @@ them at once: "Attempted to access the data pointer on an invalid python storage
 ## How to mend it
 
 Best first: save the full state dict, gathered on rank 0 (`get_model_state_dict` with `full_state_dict=True`, called
-on all ranks); or save a distributed checkpoint with `torch.distributed.checkpoint.save`, which
+on all ranks; with the transformers Trainer and Accelerate, `fsdp_state_dict_type: FULL_STATE_DICT`); or save a
+distributed checkpoint with `torch.distributed.checkpoint.save`, which
 `python -m torch.distributed.checkpoint.format_utils dcp_to_torch` turns into one file.
 
 ## Versions and sources
@@ -39,6 +43,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Log,
     Place,
     Record,
     Severity,
@@ -48,6 +53,8 @@ from ddpdoctor.check import (
 )
 
 from .._look import few, named, state_dicts
+from .._reason import Reason, on_refusal
+from .._refusal import refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.check import CheckpointFile, StateDict
@@ -75,6 +82,27 @@ def in_the_file(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Findi
                 place=Place(file=checkpoint.path, key=parts[0]),
                 severity=Severity.ERROR if model_given else Severity.WARNING,
             )
+
+
+@on_refusal(Reason.FLAT_PARTS)
+def as_it_is_loaded(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the flat parts that FSDP makes under the names of the model."""
+    refused = refusal(record, match, log)
+    first = next(shape for shape in refused.shapes if shape.file != "0" and "," in shape.model)
+    yield Finding(
+        f"the checkpoint holds flat parts, as a rank of FSDP has them: {first.key} is [{first.file}] in it, "
+        f"[{first.model}] in the model",
+        refused.evidence,
+        Fix(
+            "the other parts are in what the other ranks wrote, or in a sharded checkpoint beside it; "
+            "save the whole weights from now on",
+            command="accelerate merge-weights checkpoint/pytorch_model_fsdp_0 whole   # where there is such a folder",
+            diff=f"{SAVE}\n or, with the transformers Trainer and Accelerate\n"
+            '+trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")\n'
+            " trainer.save_model(folder)",
+        ),
+        record.place,
+    )
 
 
 def _kind(state_dict: StateDict) -> str:

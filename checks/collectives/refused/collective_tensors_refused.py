@@ -1,4 +1,4 @@
-"""A collective refuses the tensors that it is given: count, size, dtype or layout.
+"""A collective refuses the tensors that it is given: count, size, dtype, device or layout.
 
 ## What happens
 
@@ -6,7 +6,8 @@ Before anything is sent, each rank compares its own arguments. A list must have 
 size and dtype of what is sent; `all_gather_into_tensor` and `reduce_scatter_tensor` want the world size times the one
 in the other; the splits of `all_to_all_single` must add up; NCCL takes contiguous tensors only. Usual reasons: a list
 made for another number of ranks, a transposed or sliced tensor, a last batch that is smaller than the buffer that was
-made for it.
+made for it. Gloo tells of a tensor on another device in the words of a dtype, "invalid tensor type at index 0 (expected
+TensorOptions(dtype=float, device=cpu, ...), got TensorOptions(dtype=float, device=cuda:0, ...))": the dtypes are equal.
 
 ## How to be sure
 
@@ -59,6 +60,12 @@ SCATTERED = Fix(
     diff="-dist.scatter_object_list(mine, items, src=0)\n"
     "+world = dist.get_world_size()\n+dist.scatter_object_list(mine, [items[at::world] for at in range(world)], src=0)",
 )
+ON_DEVICES = re.compile(
+    r"expected (?:TensorOptions\(dtype=(?P<dtype>[a-z0-9_ ]{1,40}?)(?: \(default\))?, device=(?P<one>\w+)"
+    r"[^\n]{0,300}?got TensorOptions\(dtype=(?P=dtype)(?: \(default\))?, device=(?P<other>(?!(?P=one)\b)\w+)"
+    r"|(?P<of_one>CPU|CUDA)(?P<kind>\w+)Type, got (?P<of_other>(?!(?P=of_one))CPU|CUDA)(?P=kind)Type)"
+)
+TAKEN = {"cpu", "cuda"}  # what gloo takes; of other devices: no-backend-for-device
 LAYOUT = r"(?:ValueError|RuntimeError|DistBackendError): Tensors must be (?:contiguous|non-overlapping and dense)"
 
 
@@ -90,7 +97,10 @@ def of_another_size(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(DTYPE)
 def of_another_dtype(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Find a buffer of another dtype than what is sent."""
+    """Find a buffer of another dtype than what is sent; or on another device, where the dtypes are equal."""
+    if apart := ON_DEVICES.search(record.text, match.start()):
+        yield from _on_two_devices(record, match, apart)
+        return
     yield Finding(
         "a collective got tensors of different dtypes",
         (record.proof(match, "one dtype in all tensors of the call"),),
@@ -101,6 +111,22 @@ def of_another_dtype(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+def _on_two_devices(record: Record, match: re.Match[str], apart: re.Match[str]) -> Iterator[Finding]:
+    one = (apart["one"] or apart["of_one"]).lower()
+    other = (apart["other"] or apart["of_other"]).lower()
+    if {one, other} <= TAKEN:
+        yield Finding(
+            f"a collective got tensors on different devices, of {one} and of {other}",
+            (record.proof(match, "all tensors of the call on one device"),),
+            Fix(
+                "make the buffers from what is sent, which takes its device as well",
+                diff="-parts = [torch.zeros(n) for _ in range(world_size)]\n"
+                "+parts = [torch.empty_like(part) for _ in range(world_size)]",
+            ),
+            record.place,
+        )
 
 
 @log_pattern(LAYOUT)

@@ -18,6 +18,11 @@ mps cannot be communicated: move them to the CPU.
 A tensor of a device for which the group has no backend ends in "No backend type associated with device type xpu": the
 group was made for other devices. Name a backend for each, `"cpu:gloo,xpu:xccl"`.
 
+Gloo itself takes tensors of the CPU and of CUDA. Where it meets others, DDP's comparison of the parameters' sizes
+before the first step often: "ProcessGroupGloo::allgather: invalid tensor type at index 0 (expected
+TensorOptions(dtype=long long, device=cpu, ...), got TensorOptions(dtype=long long, device=mps:0, ...)", or
+"ProcessGroupGloo::allreduce: unsupported device type mps". The dtypes are equal and the devices differ.
+
 MPI that was built without CUDA takes tensors of the CPU alone: "CUDA tensor detected and the MPI used doesn't have
 CUDA-aware MPI support". For GPUs take nccl.
 
@@ -61,21 +66,47 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def of_a_tensor(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the device of the tensor, and the backend that is made for it."""
     device = match["device"]
-    backend = BACKENDS.get(device, f"BACKEND_OF_{device.upper()}")
     yield Finding(
         f"the process group has no backend for tensors on {device}",
         (record.proof(match, f"a group with a backend for {device}"),),
-        Fix(
+        _fix(device, record),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"ProcessGroupGloo::\w+: (?:unsupported device type |"
+    r"invalid tensor type at index \d+ \(expected TensorOptions\(dtype=(?P<dtype>[a-z0-9_ ]{1,40}?)(?: \(default\))?, "
+    r"device=\w+[^\n]{0,300}?got TensorOptions\(dtype=(?P=dtype)(?: \(default\))?, device=)"
+    rf"(?P<device>(?!cuda)(?:{'|'.join(BACKENDS)}|mps))\b"
+)
+def of_a_tensor_given_to_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The dtypes are equal: it is the device that gloo does not take."""
+    device = match["device"]
+    yield Finding(
+        f"gloo is given tensors on {device}, and takes those of the CPU and of CUDA alone",
+        (record.proof(match, f"a backend for {device}" if device != "mps" else "tensors on the CPU"),),
+        _fix(device, record),
+        record.place,
+    )
+
+
+def _fix(device: str, record: Record) -> Fix:
+    if device == "mps" and re.search(r"DistributedDataParallel|_verify_param_shape_across_processes", record.text):
+        return Fix(
+            "no backend communicates on this device: train on one GPU of the Mac without DDP, or on the CPU",
+            diff="-model = DistributedDataParallel(model.to('mps'))\n+model = model.to('mps')   # one process\nor\n"
+            "+model = DistributedDataParallel(model.to('cpu'))",
+        )
+    if device == "mps":
+        return Fix(
             "move the tensors to the CPU: none communicates on this device",
             diff="-dist.all_reduce(x)\n+dist.all_reduce(x.cpu())",
         )
-        if device == "mps"
-        else Fix(
-            "name a backend for each device that is communicated",
-            diff=f'-torch.distributed.init_process_group("gloo")\n'
-            f'+torch.distributed.init_process_group("cpu:gloo,{device}:{backend}")',
-        ),
-        record.place,
+    return Fix(
+        "name a backend for each device that is communicated",
+        diff=f'-torch.distributed.init_process_group("gloo")\n'
+        f'+torch.distributed.init_process_group("cpu:gloo,{device}:{BACKENDS[device]}")',
     )
 
 

@@ -7,7 +7,8 @@ and the model's layers and heads have to be divisible by them. Where they do not
 tensor_model_parallel_size (1) x pipeline_model_parallel_size (1)", "world size (6) is not divisible by 4", "Number of
 layers should be divisible by the pipeline-model-parallel size", "Mesh should not be bigger than default world size",
 "Invalid parallel dims". Every rank says so, before any training. Where nobody asks, a rank gets a part of a head:
-"shape '[4, 178, -1, 128]' is invalid for input of size 45568".
+"shape '[4, 178, -1, 128]' is invalid for input of size 45568". A view that counts all heads does not fit the share of a
+rank either: `view(bs, seqlen, self.n_heads, self.head_dim)`.
 
 ## How to be sure
 
@@ -29,8 +30,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
+from ._heads import HEADS, TENSOR_PARALLEL, share_of_heads, told_of_heads
+
 AILMENT = Ailment("DDP431", Severity.ERROR)
-TENSOR_PARALLEL = r"\btp[-_](?:size|plan|degree)\b|tensor[-_ ](?:model[-_ ])?parallel|TensorParallel"
 
 
 @log_pattern(
@@ -108,29 +110,18 @@ def of_a_dimension(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"RuntimeError: shape '\[(?P<batch>\d+), (?P<length>\d+), -1, (?P<head>\d+)\]' is invalid for input of size "
-    r"(?P<size>\d+)",
+    r"RuntimeError: shape '\[(?P<batch>\d+), (?P<length>\d+), (?P<heads>-1|\d+), (?P<head>\d+)\]' is invalid for input "
+    r"of size (?P<size>\d+)",
     context=(TENSOR_PARALLEL,),
 )
 def of_a_head(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """A rank of tensor parallelism got a part of a key/value head."""
-    whole = int(match["batch"]) * int(match["length"]) * int(match["head"])
+    """A rank of tensor parallelism got a part of a key/value head, or of the heads that the code counts."""
     asked = log.first(TENSOR_PARALLEL)
-    if asked is None or not int(match["size"]) or int(match["size"]) >= whole or whole % int(match["size"]):
+    seen = (asked[0].proof(asked[1], "a tensor parallel size that divides num_key_value_heads"),) if asked else ()
+    share = share_of_heads(match)
+    if share is None or (not seen and (match["heads"] != "-1" or record.rank is None or not HEADS.search(record.text))):
         return
-    parts = whole // int(match["size"])
-    yield Finding(
-        f"each rank of the tensor parallel group has 1/{parts} of a head: it has more ranks than key/value heads",
-        (
-            record.proof(match, f"{whole} numbers, or a multiple: whole heads of {match['head']}"),
-            asked[0].proof(asked[1], "num_key_value_heads, or a divisor of it"),
-        ),
-        Fix(
-            f"make the tensor parallel size {parts} times smaller, and let the other ranks be data parallel",
-            command="grep num_key_value_heads config.json   # of the model: the largest tensor parallel size",
-        ),
-        record.place,
-    )
+    yield told_of_heads(record, match, share, seen)
 
 
 MOST = 65  # the largest size that is proposed

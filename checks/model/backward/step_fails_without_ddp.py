@@ -122,7 +122,7 @@ SHAPES = (
 
 @log_pattern(SHAPES, plain=True)
 def of_shapes(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Read the other words of torch for what does not fit; a rank alone that raises it has other samples."""
+    """Read the other words of torch for what does not fit; a rank alone that raises it can have other samples."""
     if re.search(SHARDED, record.text) and not match["flash"]:
         return
     if match["flash"]:
@@ -140,7 +140,9 @@ def of_shapes(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
         )
         return
     ranks = log.ranks(SHAPES)
-    alone = f", on rank {min(ranks)} alone so far: its samples differ" if len(ranks) == 1 and min(ranks) > 0 else ""
+    alone = ""
+    if len(ranks) == 1 and min(ranks) > 0:  # the others are ended before they can say the same
+        alone = f", on rank {min(ranks)}; where the others go on, its samples differ"
     yield Finding(
         f"an index is beyond the table that it is looked up in (an embedding){alone}"
         if match["index"]
