@@ -73,3 +73,48 @@ class TestTensors:
         )
 
         assert "rank 7; where the others go on" in finding.message
+
+
+class TestFrameworks:
+    """What a framework asks for, and which of its settings is meant."""
+
+    def test_the_sizes_that_the_trainer_cannot_compute_are_given_as_numbers(self) -> None:
+        """Each entry that the message lists, and no other."""
+        log = "ValueError: The model's config file has neither `hidden_size` nor `hidden_sizes` entry, therefore it's not possible to automatically fill out the following `auto` entries in the DeepSpeed config file: ['zero_optimization.reduce_bucket_size']."
+        fix = pasted(told("deepspeed-auto-not-filled", log))
+
+        assert '+"reduce_bucket_size": 16777216' in fix
+        assert "stage3" not in fix
+
+    @pytest.mark.parametrize(
+        ("pairs", "ranks"),
+        [
+            ("- ds train_batch_size=32 vs hf train_batch_size (calculated)=4", True),
+            ("- ds gradient_clipping=2.0 vs hf max_grad_norm=1.0", False),
+        ],
+    )
+    def test_settings_that_are_not_the_trainers_are_told(self, pairs: str, ranks: bool) -> None:  # noqa: FBT001
+        """The number of ranks is offered for the size of the whole batch alone."""
+        log = f"ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n{pairs}\nThe easiest method is to set these DeepSpeed config values to 'auto'."
+        finding = told("deepspeed-batch-size-mismatch", log)
+
+        assert ("8 times as many ranks" in pasted(finding)) == ranks
+        assert '"auto"' in pasted(finding)
+
+    def test_zero_init_is_told_from_a_script_without_a_trainer(self) -> None:
+        """Where transformers builds the model under zero.Init, the Trainer has not filled in auto yet."""
+        frames = (
+            'Traceback (most recent call last):\n  File "/w/t.py", line 1, in <module>\n{}  File "/x/site-packages/deepspeed/runtime/config.py", line 990, in _batch_assertion\n'
+            "    train_batch > 0\nTypeError: '>' not supported between instances of 'str' and 'int'\n"
+        )
+        init = '  File "/x/site-packages/transformers/modeling_utils.py", line 3, in from_pretrained\n  File "/x/site-packages/deepspeed/runtime/zero/partition_parameters.py", line 9, in __init__\n'
+
+        assert "zero.Init reads it before" in told("deepspeed-auto-not-filled", frames.format(init)).message
+        assert "no Trainer and no Accelerate" in told("deepspeed-auto-not-filled", frames.format("")).message
+
+    def test_helpers_that_are_not_built_are_the_words_of_the_rank_that_ended(self) -> None:
+        """Nothing says that no exception is there; without such words, it is said."""
+        ended = "E0612 09:41:23.134000 40100 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 40112) of binary: /usr/bin/python3"
+
+        assert [*named(f"Failed to compile the C++ dataset helper functions\n{ended}")] == ["extension-not-built"]
+        assert "worker-error-hidden-by-launcher" in named(f"Compiling the C++ dataset helper functions...\n{ended}")

@@ -6,6 +6,10 @@ The file is read, and `checkpoint["optimizer"]` raises `KeyError: 'optimizer'`: 
 whole state under other names, or two parts were exchanged when they were saved (the scheduler's state under
 "optimizer": then `optimizer.load_state_dict` raises `KeyError: 'param_groups'`).
 
+`accelerator.load_state` of some versions raises `KeyError: 'step'` at `self.step = override_attributes["step"]`: the
+step lies in `random_states_RANK.pkl`, a failure to read that is passed over ("Could not load random states"), and then
+the step is missing.
+
 ## How to be sure
 
 `ddpdoctor inspect last.pt` lists what the file has at its top, without running anything of it.
@@ -26,22 +30,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP839", Severity.ERROR)
 PART = re.compile(
     r"\b(?P<file>(?:\w*(?:ckpt|chkpt|checkpoint|snapshot)\w*|(?:\w+_)?state(?:_dict)?|saved|weights)(?:\.\w+)?)"
     r"\[['\"](?P<key>[^'\"\]]+)['\"]\]"
 )
+RANDOM = r"Could not load random states"
 INSPECT = "ddpdoctor inspect last.pt   # what the file has at its top"
 
 
-@log_pattern(r"(?:^|\n)[ |]*KeyError: '(?P<key>[^'\n]{1,120})'[ |]*(?:\n|$)", plain=True)
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+@log_pattern(r"(?:^|\n)[ |]*KeyError: '(?P<key>[^'\n]{1,120})'[ |]*(?:\n|$)", plain=True, context=(RANDOM,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read the key, and the line that asks for it."""
     key = match["key"]
     if key in {"param_groups", "state", "step"} and re.search(r"torch[/\\]optim[/\\]\w+\.py", record.text):
         yield _of_an_optimizer(record, match)
+        return
+    if key == "step" and 'override_attributes["step"]' in record.text:
+        yield _of_accelerate(record, match, log)
         return
     asked = next((each for each in PART.finditer(record.code) if each["key"] == key), None)
     if asked is not None:
@@ -55,6 +63,33 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             record.place,
         )
+
+
+def _of_accelerate(record: Record, match: re.Match[str], log: Log) -> Finding:
+    """accelerator.load_state reads the step beside the random states, passes over a failure there, and misses it."""
+    passed = log.before(record, RANDOM)
+    return Finding(
+        "Accelerate found no step in the checkpoint: it is kept with the random states of the rank, "
+        + ("which could not be loaded" if passed else "in random_states_RANK.pkl"),
+        (
+            record.proof(match, "random_states_RANK.pkl, with a step in it"),
+            *((passed[0].proof(passed[1]),) if passed else ()),
+        ),
+        Fix(
+            "let a newer Accelerate load it, which goes on without a step; or resume with the version that saved it",
+            command="pip install --upgrade accelerate",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "another version of Accelerate saved it, which kept no step there",
+                "this rank has no file of random states: it was saved by fewer ranks, or on another host",
+                "the file is there and cannot be read: torch.load refuses it (weights_only), or it was cut off",
+            ),
+            'ls -l CHECKPOINT/random_states_*.pkl; python -c "import torch; '
+            "print(torch.load('CHECKPOINT/random_states_0.pkl', weights_only=False).keys())\"",
+        ),
+    )
 
 
 def _of_an_optimizer(record: Record, match: re.Match[str]) -> Finding:

@@ -31,23 +31,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP830", Severity.ERROR)
 OF_DEEPSPEED = "a file latest, and the folder that it names with mp_rank_00_model_states.pt"
+SHARDS = r"\bSHARDED_STATE_DICT\b|pytorch_model_fsdp_0"
 OF_TRAINER = "model.safetensors, pytorch_model.bin or an adapter's weights"
 
 
 @log_pattern(
     r"ValueError: Can't find a valid checkpoint at (?P<folder>[^\n]{1,300})"
-    r"|assert len\(self\.ckpt_list\) > 0\n(?:[ ~^]*\n)?AssertionError"
+    r"|assert len\(self\.ckpt_list\) > 0\n(?:[ ~^]*\n)?AssertionError",
+    context=(SHARDS,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say which files were looked for, by whose code raised it."""
     folder = match["folder"] or ""
     is_deepspeed = not folder or "deepspeed" in record.text
     by = "DeepSpeed" if is_deepspeed else "the Trainer"
     listed, run = folder or "CHECKPOINT", folder.rpartition("/")[0] or "OUTPUT"
+    fsdp = log.first(SHARDS)
+    if fsdp and not is_deepspeed:
+        yield _of_shards(record, match, fsdp[0].proof(fsdp[1]), listed)
+        return
     yield Finding(
         f"{folder or 'the checkpoint'} holds no weights that {by} resumes from",
         (record.proof(match, OF_DEEPSPEED if is_deepspeed else OF_TRAINER),),
@@ -61,6 +67,27 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
                 "it was saved another way: without DeepSpeed, by FSDP, or as an adapter alone",
                 "its saving was broken off: files are missing",
                 "the path is that of the run, and the checkpoints are folders in it",
+            ),
+            f"ls -R {listed} | head -40",
+        ),
+    )
+
+
+def _of_shards(record: Record, match: re.Match[str], shown: Evidence, listed: str) -> Finding:
+    """FSDP wrote the shards of its ranks, and this Trainer looks for whole weights alone."""
+    return Finding(
+        f"{match['folder']} was saved as FSDP's shards, and this Trainer resumes from whole weights alone",
+        (record.proof(match, OF_TRAINER), shown),
+        Fix(
+            "upgrade: newer Trainers resume from pytorch_model_fsdp_0; or save whole weights from now on",
+            command=f"ls -d {listed}/pytorch_model_fsdp_0 && pip install --upgrade transformers accelerate",
+            diff="-fsdp_state_dict_type: SHARDED_STATE_DICT\n+fsdp_state_dict_type: FULL_STATE_DICT",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the folder pytorch_model_fsdp_0 is there, and this version does not look for it",
+                "the saving was broken off: that folder is absent",
             ),
             f"ls -R {listed} | head -40",
         ),

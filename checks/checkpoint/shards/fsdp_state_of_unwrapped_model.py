@@ -7,6 +7,11 @@ FullyShardedDataParallel within the model. Where there is none, torch fails with
 "KeyError: None" in set_state_dict_type, as the block is left, "'NoneType' object has no attribute
 'optim_state_dict_config'", or "IndexError: list index out of range" in _optim_state_dict_impl.
 
+The transformers Trainer with Accelerate loads a checkpoint, to resume from it or for the best model. Versions of 2023
+did so before they had wrapped the model: "KeyError: None" below `load_fsdp_model`; or, on all ranks but the first, "Set
+the `sync_module_states` flag to `True` so that model states are synced across processes when initializing FSDP object":
+rank 0 alone reads, and the wrapping is to hand the values on.
+
 ## How to be sure
 
     print(FSDP.fsdp_modules(model))     # [] is what these errors come from
@@ -56,6 +61,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     inner = record.frames[-1] if record.frames else None
     if inner is None or not OF_FSDP.search(inner.file) or not IN.search(f"in {inner.function}"):
         return
+    if "_load_from_checkpoint" in record.text and "load_fsdp_model" in record.text:
+        yield _of_the_trainer(record, match)
+        return
     yield Finding(
         f"the model that FSDP's {inner.function} is asked about holds no FullyShardedDataParallel",
         (record.proof(match, "a model that FSDP(...) returned, or one that holds such units"),),
@@ -69,4 +77,31 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "grep -nE 'FSDP\\(|FullyShardedDataParallel\\(|fully_shard\\(|state_dict_type|optim_state_dict' *.py",
         ),
+    )
+
+
+@log_pattern(r"Set the `sync_module_states` flag to `True` so that model states are synced across processes")
+def of_accelerate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank that is not the first has an unwrapped model, and nothing that hands it the values of rank 0."""
+    yield Finding(
+        "a full checkpoint is loaded before FSDP wraps the model: rank 0 alone reads it, and nothing shares it",
+        (record.proof(match, "sync_module_states, or a model that is wrapped first"),),
+        Fix(
+            "let FSDP hand the values of rank 0 on as it wraps; with the Trainer, also upgrade what loads too early",
+            command="pip install --upgrade transformers accelerate",
+            diff=" fsdp_config:   # of accelerate's configuration\n+  fsdp_sync_module_states: true",
+        ),
+        record.place,
+    )
+
+
+def _of_the_trainer(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        "this Trainer loads the checkpoint into the model before it has wrapped it by FSDP",
+        (record.proof(match, "a Trainer that wraps first"),),
+        Fix(
+            "upgrade both: newer versions wrap the model before they load",
+            command="pip install --upgrade transformers accelerate",
+        ),
+        record.place,
     )

@@ -5,8 +5,9 @@
 DeepSpeed and others compile their operators when they are first used, on each host, in each rank: "Error building
 extension 'cpu_adam'", "Ninja is required to load C++ extensions", or DeepSpeed's "Installed CUDA version 12.2 does not
 match the version torch was compiled with 11.7, unable to compile cuda/cpp extensions"; torch.compile does so as well:
-"Failed to find C compiler". What comes afterwards ("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'") is only
-the object that was not made.
+"Failed to find C compiler". Megatron, and what is built on it, runs `make` in its own folder before it reads the data:
+"Failed to compile the C++ dataset helper functions". What comes afterwards ("'DeepSpeedCPUAdam' object has no attribute
+'ds_opt_adam'") is only the object that was not made.
 
 ## How to be sure
 
@@ -45,6 +46,13 @@ COMPILER = (
     r"fatal error: (?P<header>[^\n:]+): No such file or directory|nvcc: (?:command )?not found|nvcc fatal *: [^\n]+"
     r"|unsupported GNU version[^\n]*|No such file or directory: '[^'\n]*/nvcc'"
 )
+HELPERS = r"Failed to compile the C\+\+ dataset helper functions|Making C\+\+ dataset helpers module failed, exiting"
+MAKE = (
+    r"make(?:\[\d+\])?: \*\*\* (?P<absent>No targets specified and no makefile found)"
+    r"|make(?:\[\d+\])?: \*\*\* [^\n]{0,120}? Error \d+"
+    r"|(?:python3-config|make|g\+\+): (?:command )?not found|No such file or directory: 'make'"
+)
+ENTERED = r"make(?:\[\d+\])?: Entering directory [`'](?P<folder>[^'\n]+)'"
 BUILD = "ds_report"
 TRITON = (
     r"CalledProcessError: Command '?\[[^\n]{0,300}?/(?P<compiler>gcc|cc|clang"
@@ -120,6 +128,43 @@ def without_a_compiler(record: Record, match: re.Match[str]) -> Iterator[Finding
             "cxx-compiler\nTORCH_COMPILE_DISABLE=1 torchrun ...   # without",
         ),
         record.place,
+    )
+
+
+@log_pattern(HELPERS, context=(MAKE, ENTERED, COMPILER))
+def of_megatron(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Megatron's rank 0 builds the index of the samples in C++, and ends without an exception where it cannot."""
+    made, compiler = log.first(MAKE), log.first(COMPILER)
+    first = compiler or made
+    absent = made is not None and made[1]["absent"] is not None
+    entered = log.first(ENTERED)
+    folder = entered[1]["folder"] if entered else "megatron/core/datasets"
+    lacks = f": {first[1][0].strip()}" if first else ""
+    yield Finding(
+        f"Megatron's C++ helpers for data sets cannot be built{lacks}",
+        (record.proof(match, "helpers that are built"), *((first[0].proof(first[1]),) if first else ())),
+        Fix(
+            "the installed package has no Makefile: install it from its sources, or build the module by hand",
+            command=f"pip install pybind11; cd {folder} && ls helpers.cpp && c++ -O3 -shared -std=c++17 -fPIC "
+            "$(python3 -m pybind11 --includes) helpers.cpp -o helpers_cpp$(python3-config --extension-suffix)"
+            "   # older versions: -o helpers$(...)",
+        )
+        if absent
+        else Fix(
+            "install what the build needs, and build once where the error can be read",
+            command=f"pip install pybind11; apt-get install -y make g++ python3-dev; make -C {folder}",
+        ),
+        record.place,
+        ambiguity=None
+        if first
+        else Ambiguity(
+            (
+                "make or a C++ compiler is missing",
+                "pybind11 or Python's headers are missing",
+                "the folder is read-only",
+            ),
+            f"make -C {folder}   # the first error that it prints",
+        ),
     )
 
 

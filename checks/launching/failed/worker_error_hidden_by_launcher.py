@@ -41,6 +41,7 @@ FAILED = (
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
+OWN_WORDS = r"Failed to compile the C\+\+ dataset helper functions|Making C\+\+ dataset helpers module failed"
 PLATFORM = (
     r"\bPod: (?:\S+\.)?(?P<pod>[\w-]+) exited with code (?P<code>[1-9]\d*)"
     r"|Error pod (?P<container>[\w-]+) container \S+ exitCode: (?P<exit>[1-9]\d*)"
@@ -82,7 +83,7 @@ def _is_own_program(record: Record, said: str) -> bool:
     return said.startswith("CalledProcessError") and by_script and not LAUNCHES.search(said)
 
 
-@log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY))
+@log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY, OWN_WORDS))
 def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing but the launcher speaks of an error."""
     if told(log, match[2]) or _is_own_program(record, match[0]):
@@ -98,7 +99,7 @@ def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[F
     )
 
 
-@log_pattern(r"\bChildFailedError\b", role=Role.GENERIC, context=(ERROR, ENDED, SUMMARY))
+@log_pattern(r"\bChildFailedError\b", role=Role.GENERIC, context=(ERROR, ENDED, SUMMARY, OWN_WORDS))
 def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that not even an exit status is told."""
     if told(log) or log.first(ENDED):
@@ -112,7 +113,7 @@ def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     )
 
 
-@log_pattern(PLATFORM, role=Role.GENERIC, context=(FAILED, NOT_STARTED, ERROR, SUMMARY))
+@log_pattern(PLATFORM, role=Role.GENERIC, context=(FAILED, NOT_STARTED, ERROR, SUMMARY, OWN_WORDS))
 def by_the_platform(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read what a scheduler or an operator says of a process whose own output is elsewhere."""
     if told(log) or log.first(FAILED) or log.first(NOT_STARTED):
@@ -130,7 +131,12 @@ def by_the_platform(record: Record, match: re.Match[str], log: Log) -> Iterator[
 
 
 def told(log: Log, local_rank: str | None = None) -> bool:
-    """Whether the log holds an exception of the failed rank; that a peer closed its connection, others print."""
+    """Whether the log holds an exception of the failed rank, or words that stand for one.
+
+    That a peer closed its connection, others print.
+    """
+    if log.first(OWN_WORDS):
+        return True
     failed = {int(found[1]) for _, found in log.find(SUMMARY) if found[2] == local_rank}
     failed |= {int(local_rank)} if local_rank and not failed else set()
     raised = [(each, {each.error.rpartition(".")[2]}) for each in log.records if each.error]

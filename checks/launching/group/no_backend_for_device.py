@@ -23,6 +23,9 @@ before the first step often: "ProcessGroupGloo::allgather: invalid tensor type a
 TensorOptions(dtype=long long, device=cpu, ...), got TensorOptions(dtype=long long, device=mps:0, ...)", or
 "ProcessGroupGloo::allreduce: unsupported device type mps". The dtypes are equal and the devices differ.
 
+Lightning says it before torch does: "strategies from the DDP family are not supported on the MPS accelerator", of a
+`strategy` that is DDP, FSDP or DeepSpeed while `accelerator` is mps, gpu or auto on a Mac.
+
 MPI that was built without CUDA takes tensors of the CPU alone: "CUDA tensor detected and the MPI used doesn't have
 CUDA-aware MPI support". For GPUs take nccl.
 
@@ -107,6 +110,21 @@ def _fix(device: str, record: Record) -> Fix:
         "name a backend for each device that is communicated",
         diff=f'-torch.distributed.init_process_group("gloo")\n'
         f'+torch.distributed.init_process_group("cpu:gloo,{device}:{BACKENDS[device]}")',
+    )
+
+
+@log_pattern(r"strategies from the DDP family are not supported on the MPS accelerator")
+def of_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Lightning refuses DDP on a Mac's GPU, also for one device."""
+    yield Finding(
+        "Lightning is asked for a strategy of several processes on the GPU of a Mac, on which none communicates",
+        (record.proof(match, "one device without DDP, or the CPU"),),
+        Fix(
+            "leave the strategy to Lightning, or train on the CPU",
+            diff="-Trainer(strategy=DDPStrategy(...), devices=1)\n+Trainer(accelerator='mps', devices=1)\nor\n"
+            "+Trainer(accelerator='cpu', strategy='ddp', devices=2)",
+        ),
+        record.place,
     )
 
 

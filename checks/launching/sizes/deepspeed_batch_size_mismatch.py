@@ -1,4 +1,4 @@
-"""DeepSpeed's batch sizes do not multiply out.
+"""DeepSpeed's batch sizes do not multiply out, or its settings are not the Trainer's.
 
 ## What happens
 
@@ -6,6 +6,11 @@ DeepSpeed wants train_batch_size = train_micro_batch_size_per_gpu * gradient_acc
 stops otherwise: "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu *
 gradient_acc_step * world_size 16 != 1 * 8 * 1". A configuration that was written for another number of GPUs is the
 usual cause, or arguments of the Trainer that differ from those in the JSON file.
+
+The Trainer and Accelerate compare each setting of the configuration with their own argument, before DeepSpeed does:
+"Please correct the following DeepSpeed config values that mismatch TrainingArguments values: - ds train_batch_size=32
+vs hf train_batch_size (calculated)=4". The calculated one is per_device_train_batch_size times
+gradient_accumulation_steps times the number of ranks, so it changes with the number of GPUs.
 
 "Micro batch size per gpu: 0 has to be greater than 0": DeepSpeed divides train_batch_size by the number of ranks and
 the steps of accumulation, and it is smaller than their product.
@@ -22,7 +27,8 @@ the Trainer of transformers or Accelerate fills them in.
 
 ## Versions and sources
 
-Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_assertion` in deepspeed/runtime/config.py.
+Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_assertion` in deepspeed/runtime/config.py;
+transformers' integrations/deepspeed.py, `trainer_config_finalize`.
 """
 
 from __future__ import annotations
@@ -42,6 +48,9 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP452", Severity.ERROR)
 NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"
+
+
+PAIR = r"- ds (?P<ds>[\w.]+)=(?P<given>[^\n]{1,80}?) vs hf (?P<hf>[\w.]+(?: \(calculated\))?)=(?P<own>[^\s,]{1,80})"
 
 
 @log_pattern(EQUATION)
@@ -65,6 +74,34 @@ def of_one_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
             f"deepspeed --num_gpus={numbers.ranks} train.py  # a last factor of 1 again: each sees itself alone",
         )
         yield _finding(record, match, numbers, ambiguity)
+
+
+@log_pattern(
+    r"Please correct the following DeepSpeed config values that mismatch (?:TrainingArguments values|kwargs)[^\n]*",
+    context=(PAIR,),
+)
+def of_the_trainer(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read which settings of the configuration are not the Trainer's own arguments."""
+    of_lines = ((each, found) for each, found in log.find(PAIR) if each.rank == record.rank)
+    pairs = list(re.finditer(PAIR, record.text)) or [found for each, found in of_lines]
+    if not pairs:
+        return
+    total = next((each for each in pairs if each["ds"] == SIZES[0] and each["given"].isdigit()), None)
+    ratio = int(total["given"]) / int(total["own"]) if total and total["own"].isdigit() and int(total["own"]) else 0
+    more = f", or start {ratio:g} times as many ranks" if ratio > 1 and ratio == int(ratio) and len(pairs) == 1 else ""
+    yield Finding(
+        "DeepSpeed's configuration is not that of the Trainer's arguments: "
+        + ", ".join(f"{each['ds']} is {each['given']}, and {each['hf']} {each['own']}" for each in pairs[:4]),
+        (record.proof(pairs[0] if pairs[0].string == record.text else match, "one value in both, or auto"),),
+        Fix(
+            f"write auto, which the Trainer fills in{more}",
+            diff="\n".join(
+                f'-"{each["ds"].rpartition(".")[2]}": {each["given"]},\n+"{each["ds"].rpartition(".")[2]}": "auto",'
+                for each in pairs[:4]
+            ),
+        ),
+        record.place,
+    )
 
 
 @log_pattern(NOTHING)

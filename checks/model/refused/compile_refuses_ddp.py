@@ -3,13 +3,15 @@
 ## What happens
 
 To overlap communication, torch.compile cuts the graph of a DDP model where its buckets end (DDPOptimizer). Activation
-checkpointing, `torch.cond`, flex attention and other higher order operators cannot be cut: "DDPOptimizer backend:
-Found a higher order op in the graph. This is not supported". Compiled autograd does not work with DDP's C++ reducer at
-all.
+checkpointing, `torch.cond`, flex attention and other higher order operators cannot be cut: "DDPOptimizer backend: Found
+a higher order op in the graph. This is not supported". Compiled autograd does not work with DDP's C++ reducer at all. A
+piece can also be what the backend cannot compile, while the whole model compiles: the traceback then goes through
+torch/_dynamo/backends/distributed.py.
 
 ## How to be sure
 
-The message is compile's own and names the switch. The same model compiles without DDP.
+The message is compile's own and names the switch. The same model compiles without DDP: one process without DDP shows
+nothing but that, so compare with `optimize_ddp = False` under DDP.
 
 ## How to mend it
 
@@ -27,9 +29,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP589", Severity.ERROR)
+SPLITTER = re.compile(r"_dynamo[/\\]backends[/\\]distributed\.py$")
 
 
 @log_pattern(
@@ -50,6 +53,30 @@ def of_the_splitter(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff="+torch._dynamo.config.optimize_ddp = False\n model = torch.compile(DDP(model))",
         ),
         record.place,
+    )
+
+
+@log_pattern(r"BackendCompilerFailed: backend='(?!compile_fn')\w+' raised:\s*(?P<said>[^\n]{0,200})", plain=True)
+def of_a_piece(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The backend itself raised, below the function that compiles the pieces one by one."""
+    if "higher order op" in record.text or not any(SPLITTER.search(each.file) for each in record.frames):
+        return
+    yield Finding(
+        "torch.compile fails on one of the pieces that it cut at DDP's buckets"
+        + (f": {match['said'].strip()}" if match["said"] else ""),
+        (record.proof(match, "a model that compiles, cut or not"),),
+        Fix(
+            "compile the model as a whole, or upgrade torch",
+            diff="+torch._dynamo.config.optimize_ddp = False\n model = torch.compile(DDP(model))",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the pieces alone do not compile: an error of torch in cutting the graph (DDPOptimizer)",
+                "the model does not compile at all, with or without DDP",
+            ),
+            "# torch._dynamo.config.optimize_ddp = False: gone with it, then the cutting; still there, then the model",
+        ),
     )
 
 

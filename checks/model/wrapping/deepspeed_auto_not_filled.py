@@ -8,6 +8,11 @@ it with a number: "TypeError: '>' not supported between instances of 'str' and '
 supported between instances of 'float' and 'str'" in an optimizer, "warmup_num_steps must be a positive integer, got
 auto"; with `gradient_clipping` only in the first step.
 
+The Trainer and Accelerate compute ZeRO-3's sizes of `hidden_size` in the model's configuration. That of a model of
+several parts (an image encoder and a language model) has it only within `text_config`, which older versions do not look
+into: "The model's config file has neither `hidden_size` nor `hidden_sizes` entry, therefore it's not possible to
+automatically fill out the following `auto` entries in the DeepSpeed config file".
+
 ## How to be sure
 
 In an error: it comes of DeepSpeed's reading of its configuration, or of what it makes of that. In a source
@@ -21,11 +26,14 @@ Write numbers; of the three batch sizes DeepSpeed computes the one that is left 
     "train_micro_batch_size_per_gpu": 8,
     "gradient_accumulation_steps": 1,
 
+The sizes of ZeRO-3 that the Trainer would compute: `reduce_bucket_size` hidden_size², `stage3_prefetch_bucket_size` 0.9
+times as much, `stage3_param_persistence_threshold` 10 times hidden_size. They change memory and speed, not the result.
+
 ## Versions and sources
 
-Source: transformers documentation, "DeepSpeed"; deepspeed/runtime/config.py, `_batch_assertion`. Seen with DeepSpeed
-0.19 and torch 2.13; the sizes of ZeRO's buckets and `bf16.enabled` may say "auto" there.
-"""
+Source: transformers documentation, "DeepSpeed", and its integrations/deepspeed.py, `trainer_config_finalize`;
+deepspeed/runtime/config.py, `_batch_assertion`. Seen with DeepSpeed 0.19 and torch 2.13; the sizes of ZeRO's buckets
+and `bf16.enabled` may say "auto" there."""
 
 from __future__ import annotations
 
@@ -58,6 +66,11 @@ COMPARED = (
 READERS = re.compile(r"deepspeed/runtime/(?:config|lr_schedules)\.py$|torch/optim/\w+\.py$|deepspeed/ops/")
 CLIPS = "self.gradient_clipping() >"
 FILLED = r"accelerate|transformers|HfDeepSpeedConfig|(?:[=!]=|\bis|\bin)\s*[(\[{]?\s*[\"']auto[\"']"
+OF_4096 = {
+    "reduce_bucket_size": 4096 * 4096,
+    "stage3_prefetch_bucket_size": 9 * 4096 * 4096 // 10,
+    "stage3_param_persistence_threshold": 10 * 4096,
+}
 EXAMPLES = {SIZES[0]: 64, SIZES[1]: 8, "lr": 1e-4, "weight_decay": 0.01, "warmup_num_steps": 100}
 
 
@@ -69,18 +82,43 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if by_deepspeed and (match[1] or "'str'" in match[0]) and (READERS.search(files[-1]) or CLIPS in record.text):
         name = match[1] or _name(record.text)
         yield Finding(
-            f"DeepSpeed was given text for {name or 'a number'}: no Trainer and no Accelerate is there to fill in auto",
+            f"DeepSpeed was given text for {name or 'a number'}: {_why(record.text)}",
             (record.proof(match, "a number"),),
             _mend(name or SIZES[1]),
             record.place,
         )
 
 
+@log_pattern(
+    r"it's not possible to automatically fill out the following `auto` entries in the DeepSpeed config file: "
+    r"\[(?P<names>[^\]\n]{1,400})"
+)
+def of_hidden_size(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The Trainer and Accelerate compute these of the model's hidden_size, and its configuration has none."""
+    names = [each.rpartition(".")[2] for each in re.findall(r"[\w.]+", match["names"])]
+    yield Finding(
+        f"the model's configuration has no hidden_size, of which auto is computed for {', '.join(names)}",
+        (record.proof(match, "numbers, or a configuration with hidden_size at its top"),),
+        Fix(
+            "write numbers for them, here those of a hidden_size of 4096 (h * h, 0.9 * h * h, 10 * h)",
+            diff="\n".join(f'-"{each}": "auto",\n+"{each}": {OF_4096.get(each, 1)},' for each in names),
+        ),
+        record.place,
+    )
+
+
 def _mend(name: str) -> Fix:
     return Fix(
-        "write a number: only the transformers Trainer and Accelerate fill in auto",
+        "write a number: what DeepSpeed reads before the Trainer or Accelerate fills in auto, it takes as it is",
         diff=f'-"{name}": "auto",\n+"{name}": {EXAMPLES.get(name, 1)},',
     )
+
+
+def _why(text: str) -> str:
+    """Tell whether the configuration went by the Trainer, which fills it in when it starts, or was never filled in."""
+    if "zero/partition_parameters.py" in text.replace("\\", "/") and "transformers" in text:
+        return "zero.Init reads it before the Trainer, which starts later, has filled in auto"
+    return "no Trainer and no Accelerate is there to fill in auto"
 
 
 def _name(text: str) -> str:

@@ -6,6 +6,10 @@ Outside of mpirun oneCCL uses libfabric (ATL/OFI). Where libfabric offers no pro
 first communication ends with "CCL_ERROR| atl_ofi_helper.cpp: fi_getinfo error: ret -61, providers 0", "can't find
 suitable provider", "EXCEPTION: init transport failed" or "failed to initialize ATL". Lines with CCL_WARN are harmless.
 
+On GPUs the ranks of a host hand each other their memory through the devices in /dev/dri. In a container that was
+started with `--device /dev/dri` alone the links in /dev/dri/by-path are absent: "ze_fd_manager.cpp:144 init_device_fds:
+condition dir failed", "opendir failed: could not open device directory".
+
 ## How to be sure
 
 `fi_info` lists the providers that are there; `env | grep -E '^(FI_|CCL_)'` which ones are asked for.
@@ -16,9 +20,12 @@ Source the package's own setvars.sh in the shell that starts the ranks, on each 
 a provider that exists everywhere (FI_PROVIDER=tcp) and leave FI_TCP_IFACE=lo out with several hosts. Under mpirun,
 CCL_ATL_TRANSPORT=mpi.
 
+A container needs the folder itself, `-v /dev/dri/by-path:/dev/dri/by-path`, beside `--device /dev/dri`.
+
 ## Versions and sources
 
-Holds for oneCCL 2021.5 to 2021.17, and its bindings for torch 2.0 to 2.8. Source: oneCCL, src/atl/ofi.
+Holds for oneCCL 2021.5 to 2021.17, and its bindings for torch 2.0 to 2.8. Source: oneCCL, src/atl/ofi and
+ze_fd_manager.cpp; uxlfoundation/oneCCL#217.
 """
 
 from __future__ import annotations
@@ -56,4 +63,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "fi_info -l; env | grep -E '^(FI_|CCL_)'",
         ),
+    )
+
+
+@log_pattern(r"opendir failed: could not open device directory")
+def of_the_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The ranks of a host exchange the handles of their GPUs' memory by the devices' own folder."""
+    yield Finding(
+        "oneCCL finds no /dev/dri/by-path, by which the ranks of a host hand each other the memory of their GPUs",
+        (record.proof(match, "/dev/dri/by-path, with a link for each GPU"),),
+        Fix(
+            "give the container the folder as well as the devices",
+            command="docker run --device /dev/dri -v /dev/dri/by-path:/dev/dri/by-path --ipc=host ...\n"
+            "ls -l /dev/dri/by-path   # within it",
+        ),
+        record.place,
     )
