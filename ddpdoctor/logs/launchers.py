@@ -29,6 +29,12 @@ TORCHRUN = Launcher(
     "torchrun --nproc_per_node=1 SCRIPT ...",
     "ddpdoctor run -- torchrun ...",
 )
+NONE = Launcher("none", "", "python -m pdb SCRIPT", "ddpdoctor run -- python SCRIPT ...")
+"""Nothing in the log is of a training: whatever ran was started as any program."""
+OF_TRAINING = re.compile(
+    r"(?i:\b(?:torch|cuda|nccl|gloo|rank|gpus?|epoch|deepspeed|accelerate|lightning|transformers|horovod|megatron|mpirun"
+    r"|srun)(?:\b|_|\d)|local_rank|world_size|train)"
+)
 LAUNCHERS = (
     Launcher(
         "Ray Train",
@@ -70,6 +76,7 @@ LAUNCHERS = (
 
 
 def launcher_of(texts: Iterable[str]) -> Launcher:
-    """Return who started the ranks, by what a log says; torchrun where it does not tell."""
+    """Return who started the ranks, by what a log says; torchrun where it does not tell, unless it is no training's."""
     said = "\n".join(texts)
-    return next((each for each in LAUNCHERS if re.search(each.shown, said)), TORCHRUN)
+    known = next((each for each in LAUNCHERS if re.search(each.shown, said)), None)
+    return known or (TORCHRUN if OF_TRAINING.search(said) else NONE)

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ANNOUNCES = re.compile(r": \S.*:\s*$")  # the end of an exception's line where the next one says what it was
+OF_OTHERS = (
+    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<|\.px[id]$|\.pyx$"
+    r"|^torch[/\\](?:_dynamo|autograd|distributed|multiprocessing|nn|optim|utils)[/\\]"  # as torch prints its own
+    r"|[/\\]bin[/\\](?:accelerate|deepspeed|horovodrun|torchrun)$|\.exe[/\\]__main__\.py$"
+)
 QUOTED = 300  # characters of a line that a report quotes
 
 
@@ -33,10 +38,8 @@ class Frame:
 
     @property
     def is_users(self) -> bool:
-        """Whether it is the user's own code: no installed package, no standard library, no Cython, no ``<frozen>``."""
-        return not re.search(
-            r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<|\.px[id]$|\.pyx$", self.file
-        )
+        """Whether it is the user's own code: no installed package, no standard library, no launcher."""
+        return not re.search(OF_OTHERS, self.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ from ddpdoctor.check import (
 from .._look import few, named, state_dicts
 from .._reason import OPTION, OTHER_NETWORK, Reason, are_placeholders, on_refusal
 from .._refusal import HEAD, PARTS, SHAPE, Shape, refusal
+from ._missing import BY_ACCELERATE, COMPILED, COMPILES, GATHERED, PARTIAL, THERE, special, where
 from ._unlike import counts, evidence_of, first_key, fix_of, part_of_another, table_of
 
 if TYPE_CHECKING:
@@ -150,12 +151,6 @@ def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-THERE = (
-    'python -c "import torch.distributed.checkpoint as d; '
-    "print(*d.FileSystemReader('FOLDER').read_metadata().state_dict_metadata, sep='\\n')\"   # the keys that are there"
-)
-
-
 @log_pattern(
     r"ValueError: Size mismatch between saved torch\.Size\((?P<saved>\[[\d, ]*\])\) and current: "
     r"torch\.Size\((?P<now>\[[\d, ]*\])\) for (?P<key>[\w.]+)"
@@ -189,33 +184,41 @@ def by_a_shape_in_megatron(record: Record, match: re.Match[str]) -> Iterator[Fin
 
 @log_pattern(
     r"(?:^|\n)RuntimeError: Missing key in checkpoint state_dict: (?P<key>[^\n]+?)\.?(?:\n|$)"
-    r"|metadata\.state_dict_metadata\[fqn\]\n[^\0]*?KeyError: '(?P<older>[^'\n]+)'"
+    r"|metadata\.state_dict_metadata\[fqn\]\n[^\0]*?KeyError: '(?P<older>[^'\n]+)'",
+    context=(COMPILES, BY_ACCELERATE, GATHERED),
 )
-def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_a_sharded_checkpoint(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """torch.distributed.checkpoint names the first key that it does not find."""
     if OPTION.search(match["key"] or match["older"]):
         return  # checkpoint-torch-version-skew
     key = match["key"] or match["older"]
-    if (special := _special(key)) is not None:
-        causes, fix = special
+    compiled = log.first(COMPILES)
+    if (known := special(key, by_accelerate=log.first(BY_ACCELERATE) is not None)) is not None:
+        causes, fix = known
         yield Finding(
             f"the sharded checkpoint has no {key}",
             (record.proof(match, "a key for each entry of the state dict that is loaded"),),
             fix,
-            record.place,
+            where(record, log),
             ambiguity=Ambiguity(causes, THERE),
         )
         return
     yield Finding(
         f"the sharded checkpoint has no {key}",
-        (record.proof(match, "a key for each entry of the state dict that is loaded"),),
-        Fix(
-            "load into what was saved: the same model, wrapped in the same order, and the same optimizer",
-            command=THERE,
+        (
+            record.proof(match, "a key for each entry of the state dict that is loaded"),
+            *((compiled[0].proof(compiled[1]),) if compiled else ()),
         ),
-        record.place,
+        Fix(
+            "load into what was saved: the same model, wrapped in the same order, and the same optimizer; where the "
+            "model is to have more, let the rest stay as it is",
+            command=THERE,
+            diff=PARTIAL,
+        ),
+        where(record, log),
         ambiguity=Ambiguity(
             (
+                *((COMPILED,) if compiled else ()),
                 OTHER_NETWORK,
                 "the keys carry a prefix: the model is wrapped, compiled or nested otherwise than when it was saved",
                 "the entry was not saved (an optimizer before its first step, a new module)",
@@ -223,54 +226,6 @@ def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Fi
             THERE,
         ),
     )
-
-
-def _special(key: str) -> tuple[tuple[str, ...], Fix] | None:
-    """Return the causes and the fix for entries that have reasons of their own to be missing."""
-    if (
-        re.search(r"(?:^|\.)(?:optim(?:izer)?s?\.)?(?:state|exp_avg(?:_sq)?|step|momentum_buffer)\b", key)
-        and "optim" in key
-    ):
-        return OPTIMIZERS
-    if loaders := re.fullmatch(r"(?:\w+\.)?dp_rank_(\d+)", key):
-        return _of_loaders(int(loaders[1]))
-    return EXTRA if "_extra_state" in key else None
-
-
-def _of_loaders(rank: int) -> tuple[tuple[str, ...], Fix]:
-    """Return why the state of a rank's loader is not there: it cannot be shared out anew."""
-    fewer = f"it was saved by {rank} data-parallel ranks or fewer, and the state of a loader cannot be shared out anew"
-    return (
-        (*((fewer,) if rank else ()), "the state of the loaders was not saved with it"),
-        Fix(
-            "resume on as many data-parallel ranks as it was saved by, or begin the data anew",
-            command="... --checkpoint.exclude_from_loading dataloader   # torchtitan",
-        ),
-    )
-
-
-OPTIMIZERS = (
-    (
-        "the parameter never got a gradient, so the optimizer that was saved has no state for it",
-        "the optimizer was saved before its first step, or not at all",
-        OTHER_NETWORK,
-    ),
-    Fix(
-        "let the states be loaded that are there; the others begin at zero",
-        diff="-dcp.load(state, checkpoint_id=folder)\n+dcp.load(state, checkpoint_id=folder, "
-        "planner=DefaultLoadPlanner(allow_partial_load=True))   # torch >= 2.4",
-    ),
-)
-EXTRA = (
-    (
-        "another version of Transformer Engine or Megatron wrote it: they keep entries of their own (_extra_state)",
-        "the layers were built with other options (fp8, the implementation of a norm) than when it was saved",
-    ),
-    Fix(
-        "load with the versions that wrote it, or tell Megatron to pass over such entries",
-        command="... --dist-ckpt-strictness log_unexpected   # Megatron; NeMo: strict load 'log_all'",
-    ),
-)
 
 
 ARGUMENTS = Fix(

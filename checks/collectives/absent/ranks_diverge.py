@@ -59,6 +59,7 @@ from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import iterations
 from ..hangs.calls._members import passed_over
 from ..hangs.source._exits import loop_left_by
+from ..timeouts._experts import EXPERTS, LEAVES, under_zero3
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
@@ -85,13 +86,19 @@ def in_different_numbers(log: Log) -> Iterator[Finding]:
     """A rank is behind the others."""
     story = story_of(log)
     late = named(list(story.ranks))
+    experts = under_zero3(log) if story.waits[0].op in {"_ALLGATHER_BASE", "ALLGATHER"} else ()
     yield Finding(
         f"{late} {'are' if len(story.ranks) > 1 else 'is'} behind the others, which wait in {story.waits[0]}",
-        story.evidence,
-        FIX,
+        (*story.evidence, *experts),
+        LEAVES if experts else FIX,
         Place(rank=story.ranks[0]),
         ambiguity=Ambiguity(
-            (ELSEWHERE, f"{late} hung or worked elsewhere (data loading, I/O)", "a transfer broke off half-way"),
+            (
+                *((EXPERTS,) if experts else ()),
+                ELSEWHERE,
+                f"{late} hung or worked elsewhere (data loading, I/O)",
+                "a transfer broke off half-way",
+            ),
             f"py-spy dump --pid PID   # of {late}, and of one other rank, while they wait",
         ),
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Claim, Log, Marker, Record, Role, log_pattern
 
 from ..._few import few
+from ._experts import MOE, ZERO3
 from ._waits import STUCK, Wait, group_size, one_group, place_of, waits as read_waits
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ PREPARING = r"(?:\[|\[\d+:)(?P<minutes>0[1-9]|[1-5]\d):(?P<seconds>\d\d)[,<][^\]
 PREPARED = r"100%\|[^\n]* examples/s\]"
 PEER_TO_PEER = r"\bvia P2P/"
 SAVING = r"#\d+ (\w*save_\w*checkpoint\w*) from |\bin (\w*save_\w*checkpoint\w*)\n"
-BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING)
+BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING, MOE, ZERO3)
 EARLY = 10  # collectives: a group's first ones carry no training yet
 ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
 

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.check import Claim, Marker, Record, log_pattern
+from ddpdoctor.check import Claim, Log, Marker, Record, log_pattern
 
 DETECTED = r"Detected mismatch between collectives on ranks"
 SIDE = re.compile(
@@ -54,14 +54,24 @@ def sides(text: str) -> tuple[Side, ...]:
     )[:2]
 
 
+def both_sides(record: Record, log: Log) -> tuple[Side, ...]:
+    """Read both sides; older versions print each rank's own, so the other one stands in another record."""
+    own = sides(record.text)
+    if len(own) != 1:
+        return own
+    others = (each for other, _ in log.find(DETECTED) if other is not record for each in sides(other.text)[:1])
+    other = next((each for each in others if each.rank != own[0].rank), None)
+    return tuple(sorted((*own, other), key=lambda each: each.rank)) if other else own
+
+
 def on_mismatch(mismatch: Mismatch) -> Marker:
     """Mark what is shown this mismatch."""
     return log_pattern(DETECTED, claim=Claim(mismatch_of, (mismatch,)))
 
 
-def mismatch_of(record: Record) -> Mismatch:
+def mismatch_of(record: Record, log: Log) -> Mismatch:
     """Return what does not fit."""
-    both = sides(record.text)
+    both = both_sides(record, log)
     if METRICS.search(record.text):
         return Mismatch.METRICS
     if len(both) < 2 or both[0].op != both[1].op or both[0].seq != both[1].seq:  # noqa: PLR2004 - two sides

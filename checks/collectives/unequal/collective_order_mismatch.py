@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Log,
     PeerLost,
     Place,
     Record,
@@ -59,7 +60,7 @@ from ..hangs.source._orders import in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._made import made_by_some, not_made_by_all
-from ._mismatch import Mismatch, on_mismatch, sides
+from ._mismatch import Mismatch, both_sides, on_mismatch
 from ._orders_told import (
     told_as_groups_in_other_orders,
     told_as_order_of_a_set,
@@ -84,9 +85,9 @@ COME_ALONG = Fix(
 
 
 @on_mismatch(Mismatch.ORDER)
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The operations or their numbers differ."""
-    both = sides(record.text)
+    both = both_sides(record, log)
     one_sided = len(both) < 2  # noqa: PLR2004 - two sides
     yield Finding(
         "the ranks are in different collectives: " + ("; ".join(map(str, both)) or "see both ranks' lines"),

@@ -56,7 +56,7 @@ from ..hangs.calls._apart import mismatch
 from ..hangs.calls._compared import first_mismatch, unlike_splits
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
-from ._mismatch import Mismatch, on_mismatch, sides
+from ._mismatch import Mismatch, both_sides, on_mismatch
 from ._splits import ROWS, splits_differ
 
 AILMENT = Ailment("DDP716", Severity.ERROR)
@@ -85,10 +85,10 @@ OBJECTS = Fix(
 
 
 @on_mismatch(Mismatch.SHAPE)
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The operation is the same, its tensors are not."""
     yield Finding(
-        "the ranks call one collective with different tensors: " + "; ".join(map(str, sides(record.text))),
+        "the ranks call one collective with different tensors: " + "; ".join(map(str, both_sides(record, log))),
         (record.proof(match, "the same shape and dtype on all ranks"),),
         FIX,
         record.place,

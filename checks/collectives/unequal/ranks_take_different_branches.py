@@ -40,6 +40,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Log,
     PeerLost,
     Record,
     Severity,
@@ -54,7 +55,7 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._branches import Branch, in_branch
-from ._mismatch import Mismatch, on_mismatch, sides
+from ._mismatch import Mismatch, both_sides, on_mismatch
 
 AILMENT = Ailment("DDP713", Severity.ERROR)
 OTHERWISE = (
@@ -69,10 +70,10 @@ LOOK = (
 
 
 @on_mismatch(Mismatch.BRANCH)
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Two flat buckets of gradients, of different sizes."""
     yield Finding(
-        "the ranks reduce gradients of different parts of the model: " + "; ".join(map(str, sides(record.text))),
+        "the ranks reduce gradients of different parts of the model: " + "; ".join(map(str, both_sides(record, log))),
         (record.proof(match, "the same buckets on all ranks"),),
         Fix(
             "let every batch touch every part of the model",

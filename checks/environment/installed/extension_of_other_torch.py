@@ -36,6 +36,7 @@ UNDEFINED = (
     r"(?:ImportError: |OSError: |because of the following error[^\n]{0,80}\n?)(?P<file>[^\s:]+\.so[\w.]*): undefined "
     r"symbol: (?P<symbol>_ZN?K?(?:2at|3c10|5torch|4c10d)\w*|THP[A-Z]\w*)"
 )
+SHOWN = 60  # characters of a symbol
 NAMES = {"flash_attn": "flash-attn", "transformer_engine": "transformer-engine", "oneccl": "oneccl-bind-pt"}
 
 
@@ -44,8 +45,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the extension by its file."""
     name = re.sub(r"\.(?:cpython|abi3|so).*", "", match["file"].rsplit("/", 1)[-1])
     package = next((package for part, package in NAMES.items() if part in match["file"]), name)
+    symbol = match["symbol"] if len(match["symbol"]) <= SHOWN else match["symbol"][:SHOWN] + "..."
     yield Finding(
-        f"{name} was built for another torch: the installed one has no {match['symbol'][:60]}",
+        f"{name} was built for another torch: the installed one has no {symbol}",
         (record.proof(match, "an extension that was built for the installed torch"),),
         Fix(
             f"build {package} for the installed torch, or install the wheel made for it",

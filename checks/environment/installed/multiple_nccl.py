@@ -11,6 +11,10 @@ versions. NCCL 2.22 and later compare the versions of all ranks: "Mismatched NCC
 LD_LIBRARY_PATH has no effect on torch's wheels for CUDA. Their libtorch_cuda.so names the folder of its NCCL by
 DT_RPATH, which the loader follows first.
 
+Two packages of pip, nvidia-nccl-cu12 and nvidia-nccl-cu13, install one and the same file, so the one that came last is
+loaded: "libtorch_cuda.so: undefined symbol: ncclCommResume" where it is older than torch. Uninstalling either takes the
+file away from both: install the right one anew.
+
 ## How to be sure
 
 ddpdoctor lists the NCCL libraries that the loader can find, and compares their versions. For a wheel with DT_RPATH it
@@ -40,6 +44,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
@@ -59,6 +64,14 @@ AILMENT = Ailment("DDP112", Severity.WARNING)
 FIX = Fix(
     "have the same torch, and no other NCCL, on all hosts",
     command='unset LD_PRELOAD; export LD_LIBRARY_PATH=; python -c "import torch; print(torch.cuda.nccl.version())"',
+)
+ONE_PACKAGE = Fix(
+    "have one NCCL package, that which torch asks for, and none before it on the loader's path",
+    command="unset LD_PRELOAD; export LD_LIBRARY_PATH=\n"
+    "pip uninstall -y nvidia-nccl-cu11 nvidia-nccl-cu12 nvidia-nccl-cu13\n"
+    "pip install --no-deps \"$(python -c 'import importlib.metadata as m; "
+    'print(next(r for r in m.requires("torch") if "nvidia-nccl" in r).split(";")[0])\')"   # what torch asks for\n'
+    'python -c "import torch; print(torch.cuda.nccl.version())"',
 )
 PRINTED = r"NCCL version (\d+\.\d+\.\d+)\+cuda"
 
@@ -103,9 +116,18 @@ def at_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(
         f"an older NCCL is loaded than the one torch was built with: it has no {match[1]}",
         (record.proof(match, "the NCCL that came with torch"),),
-        FIX,
+        ONE_PACKAGE,
         record.place,
         severity=Severity.ERROR,
+        ambiguity=Ambiguity(
+            (
+                "two packages, nvidia-nccl-cu12 and nvidia-nccl-cu13, write one file, and the older one came last",
+                "the package is older than torch asks for: another package, as vLLM, has pinned it",
+                "LD_LIBRARY_PATH or LD_PRELOAD leads to the NCCL of the system, or of conda",
+            ),
+            "pip list | grep -i nccl; echo $LD_PRELOAD $LD_LIBRARY_PATH; "
+            "LD_DEBUG=libs python -c 'import torch' 2>&1 | grep -m2 'libnccl.so.2'",
+        ),
     )
 
 

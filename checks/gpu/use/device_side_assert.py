@@ -1,4 +1,4 @@
-"""An index in a GPU kernel is out of range.
+"""An index, or another input, of a GPU kernel is out of range.
 
 ## What happens
 
@@ -6,7 +6,8 @@ A kernel checked its input and failed: "Assertion `t >= 0 && t < n_classes` fail
 assert triggered" from whatever call comes next, since kernels run asynchronously. From then on every CUDA call of
 that process fails, NCCL's among them ("unhandled cuda error"), and the other ranks wait. Usual causes: a label that
 is not below the number of classes, a token id that is not below the size of the embedding, a gather with wrong
-indices.
+indices; an input of BCELoss that is not between 0 and 1, or NaN ("Assertion `input_val >= zero && input_val <= one`
+failed"); probabilities of multinomial that are NaN.
 
 ## How to be sure
 
@@ -15,7 +16,9 @@ call.
 
 ## How to mend it
 
-Check labels and indices of each batch on the CPU; only some ranks fail, since each has its own data.
+Check labels and indices of each batch on the CPU; only some ranks fail, since each has its own data. BCELoss takes what
+sigmoid returns; BCEWithLogitsLoss applies it, and is stable in half precision. Where sigmoid is applied and the
+assertion fails all the same, NaN has come out of the model: look for the first step in which the loss is not finite.
 
 ## Versions and sources
 
@@ -41,6 +44,34 @@ MEANINGS = (  # a part of the condition, and what it says of the data
     ("input_val >= zero && input_val <= one", "an input of binary cross entropy is not between 0 and 1 (or NaN)"),
     ("probability", "probabilities hold inf, NaN or a negative number"),
 )
+IN_RANGE = "indices and labels in range"
+STOP = "CUDA_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=gpu train.py"
+RANGES = Fix(
+    "check each batch before it goes to the GPU; let the traceback stop at the call that failed",
+    command=STOP,
+    diff="+assert 0 <= target.min() and target.max() < num_classes, (target.min(), target.max())\n"
+    " loss = criterion(output, target)",
+)
+OTHERWISE = {
+    "input_val >= zero && input_val <= one": (
+        "inputs from 0 to 1, as sigmoid gives them, and no NaN",
+        Fix(
+            "give the loss what sigmoid returns, or take the one that applies it; where it is applied, NaN came before",
+            command=STOP,
+            diff="-loss = BCELoss()(output, target)\n"
+            "+loss = BCEWithLogitsLoss()(output, target)   # output without sigmoid\n"
+            "+assert torch.isfinite(output).all()   # above the loss: else a NaN of an earlier step is in the weights",
+        ),
+    ),
+    "probability": (
+        "probabilities from 0, finite, with a sum above 0",
+        Fix(
+            "see where the NaN or the infinity comes from: overflow in float16, or weights that are broken already",
+            command=STOP,
+            diff="+assert torch.isfinite(logits).all()\n probabilities = torch.softmax(logits.float(), dim=-1)",
+        ),
+    ),
+}
 
 
 @log_pattern(f"{ASSERTION}|{TRIGGERED}", context=(ASSERTION,))
@@ -49,17 +80,13 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     said = (record, match) if match[1] else log.first(ASSERTION)
     condition = said[1][1] if said else ""
     meaning = next((words for part, words in MEANINGS if part in condition), "a kernel's check of its input failed")
+    expected, fix = next((said for part, said in OTHERWISE.items() if part in condition), (IN_RANGE, RANGES))
     yield Finding(
         f"a GPU kernel stopped: {meaning}",
         (
-            *((said[0].proof(said[1], "indices and labels in range"),) if said else ()),
+            *((said[0].proof(said[1], expected),) if said else ()),
             *(() if match[1] else (record.proof(match, "no assertion"),)),
         ),
-        Fix(
-            "check each batch before it goes to the GPU; let the traceback stop at the call that failed",
-            command="CUDA_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=1 train.py",
-            diff="+assert 0 <= target.min() and target.max() < num_classes, (target.min(), target.max())\n"
-            " loss = criterion(output, target)",
-        ),
+        fix,
         record.place,
     )

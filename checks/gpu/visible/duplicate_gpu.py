@@ -38,6 +38,7 @@ from ddpdoctor.check import (
     DDP,
     INIT,
     Ailment,
+    Ambiguity,
     Fact,
     Finding,
     Fix,
@@ -64,6 +65,8 @@ FIX = Fix(
 
 
 VLLM = r"vllm_client\.py|init_communicator|PyNcclCommunicator"
+CLIENT = r"vllm_client\.py"
+WARN = r"NCCL WARN \S"
 BESIDE_VLLM = Fix(
     "give vLLM's server and the ranks that train GPUs of their own: the trainer's ranks and the server's are one group",
     command="CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model NAME\n"
@@ -85,6 +88,27 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         tuple(pairs.values())[:4],
         BESIDE_VLLM if log.first(VLLM) else FIX,
         record.place if record.users else Place(rank=int(one), host=record.node),
+    )
+
+
+@log_pattern(r"NCCL error: invalid usage\b", context=(CLIENT, PAIR, WARN))
+def of_a_server(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """TRL's trainer joins the ranks of vLLM's server, and NCCL refuses: they are to have GPUs of their own."""
+    client = log.first(CLIENT)
+    if client is None or log.first(PAIR) or log.first(WARN):
+        return
+    yield Finding(
+        "NCCL refuses the group of vLLM's server and the trainer, as it does where both use one GPU",
+        (record.proof(match, "a GPU for each rank of the server and of the trainer"), client[0].proof(client[1])),
+        BESIDE_VLLM,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the server was given all GPUs, or the first, and the trainer's rank 0 uses one of them",
+                "the server and the trainer have different versions of NCCL: two environments, or two hosts",
+            ),
+            "nvidia-smi --query-compute-apps=gpu_uuid,pid,name --format=csv   # a GPU with a process of both",
+        ),
     )
 
 

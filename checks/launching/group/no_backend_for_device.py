@@ -39,11 +39,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP432", Severity.ERROR)
 # As torch.distributed.Backend.default_device_backend_map and the packages of the makers name them.
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "npu": "hccl", "hpu": "hccl", "mlu": "cncl", "musa": "mccl", "xla": "xla"}
+
+NOT_LOADED = r"Cannot load xpu CCL\. CCL doesn't work for XPU device due to (?P<why>(?!\{e\})[^\n]{1,300})"
 
 
 @log_pattern(
@@ -64,11 +66,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(
     rf"(?:No backend type associated with device type |isn't implemented on backend \[)"
-    rf"(?P<device>{'|'.join(BACKENDS)}|mps)\b"
+    rf"(?P<device>{'|'.join(BACKENDS)}|mps)\b",
+    context=(NOT_LOADED,),
 )
-def of_a_tensor(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def of_a_tensor(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the device of the tensor, and the backend that is made for it."""
     device = match["device"]
+    if device == "xpu" and (bindings := log.first(NOT_LOADED)):
+        yield _of_bindings(record, match, bindings[0].proof(bindings[1]), bindings[1]["why"])
+        return
     yield Finding(
         f"the process group has no backend for tensors on {device}",
         (record.proof(match, f"a group with a backend for {device}"),),
@@ -90,6 +96,22 @@ def of_a_tensor_given_to_gloo(record: Record, match: re.Match[str]) -> Iterator[
         f"gloo is given tensors on {device}, and takes those of the CPU and of CUDA alone",
         (record.proof(match, f"a backend for {device}" if device != "mps" else "tensors on the CPU"),),
         _fix(device, record),
+        record.place,
+    )
+
+
+def _of_bindings(record: Record, match: re.Match[str], seen: Evidence, why: str) -> Finding:
+    """OneCCL's bindings were imported and passed over what they could not load, so the group has nothing for xpu."""
+    return Finding(
+        f"the process group has no backend for xpu: oneCCL's bindings could not be loaded for it: {why.strip()}",
+        (record.proof(match, "a group with a backend for xpu"), seen),
+        Fix(
+            "install bindings, intel-extension-for-pytorch and torch of one version; or torch 2.8 or later, "
+            "which has a backend of its own for xpu",
+            command="pip list | grep -iE '^(torch|intel.extension|oneccl)'   # one major and minor version",
+            diff="-import oneccl_bindings_for_pytorch\n-torch.distributed.init_process_group('ccl')\n"
+            "+torch.distributed.init_process_group('xccl')   # torch 2.8 and later",
+        ),
         record.place,
     )
 

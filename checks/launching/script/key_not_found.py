@@ -85,7 +85,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
                 "the file or the data set names it otherwise, or is of another version",
                 "some samples lack it, or have a value that no other has",
             ),
-            "torchrun --nproc_per_node=1 train.py   # all samples on one rank: fails at once where all lack it",
+            "torchrun --nproc_per_node=1 train.py   # all samples on one rank: fails at once where all lack it"
+            if by.all_ranks
+            else f"python {record.users.file}   # with that print above the line: what it has, and whether always",
         ),
     )
 

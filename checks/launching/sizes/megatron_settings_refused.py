@@ -31,6 +31,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Role, Severity, log_pattern
 
+from .parallel_sizes_mismatch import LAYERS
+
 AILMENT = Ailment("DDP485", Severity.ERROR)
 LOOKED_THROUGH = re.compile(r"megatron[/\\](?:\w+[/\\])*(?:arguments|\w*config)\.py")
 CONNECTIONS = r"CUDA_DEVICE_MAX_CONNECTIONS"
@@ -83,7 +85,7 @@ def by_its_words(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def by_its_place(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Take any rule of the functions that look through the options: the innermost frame is theirs."""
     inner = record.frames[-1] if record.frames else None
-    if inner is None or not LOOKED_THROUGH.search(inner.file) or re.search(RULES, match[0]):
+    if inner is None or not LOOKED_THROUGH.search(inner.file) or re.search(f"{RULES}|{LAYERS}", match[0]):
         return
     yield _refused(record, match, match["rule"])
 

@@ -33,12 +33,12 @@ from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pa
 from ._heads import HEADS, TENSOR_PARALLEL, share_of_heads, told_of_heads
 
 AILMENT = Ailment("DDP431", Severity.ERROR)
+LAYERS = r"(?:[Nn]umber of layers|num_layers) should be divisible by (?:the )?pipeline[-_]model[-_]parallel[-_ ]size"
 
 
 @log_pattern(
     r"world_size \(\d+\) is not equal to tensor_model_parallel_size \(\d+\) x pipeline_model_parallel_size \(\d+\)"
     r"|world[ _]size \(\d+\) is not divisible by [^\n]{1,120}"
-    r"|(?:[Nn]umber of layers|num_layers) should be divisible by (?:the )?pipeline[-_]model[-_]parallel[-_ ]size"
     r"|Mesh should not be bigger than default world size[^\n]{0,80}"
     r"|Invalid parallel dims: [^\n]{0,160}!= WORLD_SIZE\(?\d+\)?"
     r"|mpiSize == tp \* pp"
@@ -58,6 +58,41 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(
             "make the product of the sizes the number of ranks, here or in the launch",
             command="torchrun --nnodes=NODES --nproc_per_node=RANKS train.py   # NODES * RANKS = product of the sizes",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(LAYERS)
+def of_layers(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Each stage of Megatron's pipeline takes as many layers, unless the first and the last are told otherwise."""
+    yield Finding(
+        "the number of layers cannot be divided by the pipeline parallel size",
+        (record.proof(match, "a pipeline size that divides the layers, or stages of different sizes"),),
+        Fix(
+            "take a size that divides the layers; or give the first and the last stage other numbers, so that the rest "
+            "divides by the stages between them",
+            command="... --decoder-first-pipeline-num-layers 11 --decoder-last-pipeline-num-layers 11"
+            "   # e.g. 46 layers in 4 stages: 11, 12, 12, 11",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"[Ff]irst dimension of the tensor should be divisible by tensor parallel size")
+def of_a_sequence(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Sequence parallelism shares the sequence out among the ranks of tensor parallelism."""
+    yield Finding(
+        "the length of the sequence cannot be divided by the tensor parallel size, and sequence parallelism divides it"
+        if "sequence_parallel" in record.text
+        else "first dimension of the tensor cannot be divided by the tensor parallel size",
+        (record.proof(match, "a length that is a multiple of the tensor parallel size"),),
+        Fix(
+            "pad the sequences to a multiple of it, also the last batch of the evaluation; or leave sequence "
+            "parallelism out",
+            command="... --seq-length 4096   # a multiple of the tensor parallel size; or without --sequence-parallel",
+            diff="+length = -(-tokens.size(1) // tensor_parallel_size) * tensor_parallel_size\n"
+            "+tokens = torch.nn.functional.pad(tokens, (0, length - tokens.size(1)), value=pad_id)",
         ),
         record.place,
     )
@@ -85,7 +120,7 @@ def of_a_mesh_without_this_rank(record: Record, match: re.Match[str]) -> Iterato
 @log_pattern(
     r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention[ _])?(?:heads|query_groups|key_value_heads|experts)"
     r"|n_physical_experts"
-    r"|[Ff]irst dimension of the tensor|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "
+    r"|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "
     r"?(?P<has>\d+)\)?| (?P<bare>\d+))?"
     r" (?:must|should|needs to) be (?:(?:evenly )?divisible by|a multiple(?: or divisor)? of) (?:the )?"
     r"(?P<by>[\w -]{0,60}?(?:parallel\w*(?:[ -]size)?|\w*(?:size|degree)))"

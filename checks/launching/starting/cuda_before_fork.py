@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._forked import LOADER, MESSAGE, PROCESS
+from ._forked import FROM_NOTEBOOK, LOADER, MESSAGE, PROCESS
 
 AILMENT = Ailment("DDP451", Severity.ERROR)
 
@@ -48,13 +48,16 @@ def by_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield _finding(record, match, ())
 
 
-@log_pattern(MESSAGE, context=(LOADER, PROCESS))
+@log_pattern(MESSAGE, context=(LOADER, PROCESS, FROM_NOTEBOOK))
 def in_a_process(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a process of the script's own by its frames."""
     process = re.search(PROCESS, record.text)
     if re.search(LOADER, record.text) or log.first(LOADER):
         return
-    if process:
+    if found := re.search(FROM_NOTEBOOK, record.text) or log.first(FROM_NOTEBOOK):
+        shown = record.proof(found) if isinstance(found, re.Match) else found[0].proof(found[1])
+        yield _of_a_notebook(record, match, shown)
+    elif process:
         yield _finding(record, match, (record.proof(process),))
     elif found := log.first(PROCESS):
         yield _finding(record, match, (found[0].proof(found[1]),))
@@ -79,6 +82,22 @@ def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...]) 
             "use CUDA inside the launched function only, and start processes by spawn or with torchrun",
             command="torchrun --standalone --nproc_per_node=gpu train.py",
             diff='-mp.start_processes(train, nprocs=n, start_method="fork")\n+mp.spawn(train, nprocs=n)',
+        ),
+        record.place,
+    )
+
+
+def _of_a_notebook(record: Record, match: re.Match[str], shown: Evidence) -> Finding:
+    """notebook_launcher forks the kernel, in which a cell, or a package that it imports, has used CUDA before."""
+    return Finding(
+        "the notebook's kernel had used the GPU before notebook_launcher forked the ranks from it",
+        (record.proof(match, "no use of CUDA in the kernel before the launch"), shown),
+        Fix(
+            "restart the kernel, and use CUDA within the launched function alone: a package can use it as it is "
+            "imported, so import within the function, too",
+            command="python -c 'import torch, PACKAGE; print(torch.cuda.is_initialized())'   # True: by this",
+            diff="-import unsloth\n-model.to('cuda')\n def train():\n+    import unsloth\n+    model.to('cuda')\n"
+            "     ...\n notebook_launcher(train, num_processes=2)",
         ),
         record.place,
     )

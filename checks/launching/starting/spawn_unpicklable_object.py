@@ -12,6 +12,9 @@ sends: the frame is `_object_to_tensor`. On the rank that receives, an exception
 message cannot be made again: "TypeError: ParseError.__init__() missing 1 required positional argument", in
 `_tensor_to_object`.
 
+Lightning's `ddp_spawn` and `ddp_notebook` hand the whole module, the data module and the Trainer to the new processes,
+and with them whatever these hold: a run of a tracker, its settings, an open file.
+
 ## How to be sure
 
 Frames of popen_spawn or reduction.py, and the object's name in the message.
@@ -41,6 +44,12 @@ RESOURCE = (
     r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?"
     r"|(?:TypeError|ValueError): (\w+) objects (?:containing pointers )?cannot be pickled"
 )
+OF_LIGHTNING = re.compile(r"lightning[/\\].*launchers[/\\](?:spawn|multiprocessing)\.py")
+BY_COMMAND = Fix(
+    "let Lightning start the script itself on each rank (strategy='ddp'), which pickles nothing; or make such "
+    "objects, as loggers and runs, in setup() or a hook, which runs in the new process",
+    diff="-Trainer(strategy='ddp_spawn', devices=2)\n+Trainer(strategy='ddp', devices=2)   # no notebook",
+)
 SENDING = r"in _object_to_tensor\b"
 
 
@@ -54,7 +63,9 @@ def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]
         f"{match[1] or match[2]} is handed to {whereto or NEW}, and what is defined inside of a function cannot be "
         "pickled",
         (record.proof(match, "a function or class at the top level of a module"),),
-        Fix(
+        BY_COMMAND
+        if OF_LIGHTNING.search(record.text)
+        else Fix(
             "move it to the top level of its module",
             diff="-    collate = lambda batch: pad(batch, width)\n"
             "+    collate = functools.partial(pad, width=width)   # pad: a function at the top level",
@@ -118,7 +129,9 @@ def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
     yield Finding(
         f"an object of type {match[1] or match[2]} is handed to {whereto}, and cannot be pickled",
         (record.proof(match, "arguments that can be pickled"),),
-        Fix(
+        BY_COMMAND
+        if is_new and OF_LIGHTNING.search(record.text)
+        else Fix(
             "make it in the new process: in its function, in the data set's __getitem__, or in worker_init_fn",
             diff="-        self.file = open(path)\n+        self.path, self.file = path, None   # opened at first use",
         )

@@ -55,6 +55,14 @@ THROUGH = Fix(
 WEIGHT = re.compile(r"line \d+, in forward\n[^\n]*?\b(?P<module>self(?:\.\w+)+)\.weight\b")
 OF_LAYERS = frozenset({"mm", "addmm", "bmm", "matmul", "linear", "embedding"})
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
+RECOMPUTED = (
+    "activation checkpointing recomputes a forward after the backward of another has resharded the weights: several "
+    "forwards before one backward (DPO), and a sharded module within a sharded one; newer versions of torch mend it"
+)
+KEPT = Fix(
+    "leave the weights of the outer module gathered between forward and backward, or do not shard inside of it",
+    diff="-fully_shard(block)\n+fully_shard(block, reshard_after_forward=False)",
+)
 COPIED = "weights are copied between a sharded model and a whole one"
 
 
@@ -75,11 +83,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         causes = (f"{method}() is called beside forward, which alone gathers the weights", AFTER, APART)
     else:
         causes = (OUTSIDE, AFTER, APART)
+    if "recompute_fn" in record.text and op.rpartition("aten.")[2].partition(".")[0] in OF_LAYERS:
+        causes = (RECOMPUTED, *causes)
     beside = method_beside_forward(record.frames) if "beside forward" in causes[0] else ""
     yield Finding(
         f"{op} was given a plain tensor together with a DTensor",
         (record.proof(match, "only DTensors, or only plain tensors"),),
-        _registered(beside)
+        KEPT
+        if causes[0] is RECOMPUTED
+        else _registered(beside)
         if beside
         else LOADED
         if "While copying the parameter named" in record.text

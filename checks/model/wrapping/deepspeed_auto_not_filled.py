@@ -33,7 +33,8 @@ times as much, `stage3_param_persistence_threshold` 10 times hidden_size. They c
 
 Source: transformers documentation, "DeepSpeed", and its integrations/deepspeed.py, `trainer_config_finalize`;
 deepspeed/runtime/config.py, `_batch_assertion`. Seen with DeepSpeed 0.19 and torch 2.13; the sizes of ZeRO's buckets
-and `bf16.enabled` may say "auto" there."""
+and `bf16.enabled` may say "auto" there.
+"""
 
 from __future__ import annotations
 

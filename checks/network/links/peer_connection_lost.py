@@ -69,6 +69,11 @@ CLOSED = (
     r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
     r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
 )
+SAVES = re.compile(
+    r"\n\s+(?P<code>[\w.]*\b(?P<call>save_model|save_state|save_pretrained|save_checkpoint|get_state_dict|state_dict)"
+    r"\([^\n]*\))\n"
+)
+SHARDED = re.compile(r"_all_gather_flat_param|[/\\]fsdp[/\\]|_full_pre_state_dict_hook|full_tensor\(")
 
 
 @log_pattern(
@@ -88,6 +93,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         f"the rank at {address or 'the other end'} died of an error of its own",
         "the network between the hosts broke",
     )
+    saved = SAVES.search(record.text) if SHARDED.search(record.text) else None
+    if saved:
+        yield _of_a_save(record, match, saved, causes)
+        return
     if address.startswith("127."):
         yield _rank_of_this_host(record, match, address)
         return
@@ -105,6 +114,24 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ambiguity=Ambiguity(
             causes[::-1] if broke else causes,
             "ddpdoctor explain LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
+def _of_a_save(record: Record, match: re.Match[str], saved: re.Match[str], causes: tuple[str, ...]) -> Finding:
+    """To write a sharded model the shards of all ranks are gathered, so all have to call what writes it."""
+    call = saved["call"]
+    return Finding(
+        f"{call}() gathers the shards of all ranks, and another rank has ended, or was lost, meanwhile",
+        (record.proof(match, f"all ranks in {call}()"), record.proof(saved)),
+        Fix(
+            "call it on all ranks: it writes on the first alone by itself",
+            diff=f"-if is_main_process:\n-    {saved['code']}\n+{saved['code']}",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (f"one rank alone calls {call}(), and the others went on to their end", *causes),
+            f"grep -n -B4 '{call}(' *.py; ddpdoctor explain LOGS_OF_ALL_RANKS   # under a test of the rank?",
         ),
     )
 

@@ -10,6 +10,7 @@ from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Log, Record
 WARN = r"NCCL WARN (?!Failed to open lib|MNNVL |Could not find real path|NET/Plugin|dlvsym failed)\S"
 COMPLETE = r"NCCL INFO [^\n]{0,200}Init COMPLETE"
 LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(\S[^\n]*)")
+FIRST = "grep -m1 -A1 -E 'NCCL WARN|Last error' LOGS_OF_ALL_RANKS"
 ASK = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET torchrun ... 2>&1 | grep -m1 'NCCL WARN'"
 
 
@@ -26,8 +27,13 @@ def unspecified(what: str, causes: tuple[str, ...], record: Record, match: re.Ma
     more = says_more(record, log)
     return Finding(
         f"{what}: {more.seen}" if more else f"{what}, and the log has no NCCL WARN line that says why",
-        (record.proof(match, "an NCCL WARN line before it, which names the call"), *((more,) if more else ())),
-        Fix("run once more with NCCL's own log, and read its first WARN line", command="export NCCL_DEBUG=INFO"),
+        (
+            record.proof(match, "no error" if more else "an NCCL WARN line before it, which names the call"),
+            *((more,) if more else ()),
+        ),
+        Fix("look up what NCCL names; the first such line of all ranks says what came first", command=FIRST)
+        if more
+        else Fix("run once more with NCCL's own log, and read its first WARN line", command="export NCCL_DEBUG=INFO"),
         record.place,
-        ambiguity=Ambiguity(causes, ASK),
+        ambiguity=Ambiguity(causes, FIRST if more else ASK),
     )

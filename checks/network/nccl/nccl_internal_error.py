@@ -2,10 +2,11 @@
 
 ## What happens
 
-"internal error" (ncclInternalError, "Internal check failed") is what a rank gets when its own
-proxy thread has failed, when the topology of the host cannot be read (an XML file, a virtual machine), when the ranks
-do not agree on the settings of NCCL, and when a peer vanished at an unlucky moment. The first NCCL WARN line of any
-rank says which; the exception has it after "Last error:" since NCCL 2.14.
+"internal error" (ncclInternalError, "Internal check failed") is what a rank gets when its own proxy thread has failed,
+when the topology of the host cannot be read (an XML file, a virtual machine), when the ranks do not agree on the
+settings of NCCL, when NCCL is older than the GPUs ("Failed to find reverse path from remNode"), and when a peer
+vanished at an unlucky moment. The first NCCL WARN line of any rank says which; the exception has it after "Last error:"
+since NCCL 2.14.
 
 ## How to be sure
 
@@ -24,13 +25,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import COMPLETE, WARN, unspecified
 
 TOLD = r"ncclInternalError|internal error"
 AILMENT = Ailment("DDP345", Severity.ERROR)
+TOPOLOGY = re.compile(r"Failed to find reverse path|remNode \S+ nlinks|Could not find a path for pattern")
+VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 CAUSES = (
     "a rank, or its proxy thread, failed first: the first NCCL WARN of another rank says why",
     "the NCCL_* variables, or the versions of NCCL, differ between the hosts",
@@ -46,7 +50,30 @@ CAUSES = (
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
-    yield unspecified("NCCL stopped at an internal error", CAUSES, record, match, log)
+    said = unspecified("NCCL stopped at an internal error", CAUSES, record, match, log)
+    more = said.evidence[-1]
+    yield _of_the_topology(said, record) if TOPOLOGY.search(more.seen) else said
+
+
+def _of_the_topology(said: Finding, record: Record) -> Finding:
+    """NCCL has found no way between two devices of this host, which it knows by its own tables of GPUs and links."""
+    version = VERSION.search(record.text)
+    named = f"NCCL {version[1]}" if version else "this NCCL"
+    return replace(
+        said,
+        fix=Fix(
+            "take a torch whose NCCL is of the time of the GPUs or later",
+            command="nvidia-smi --query-gpu=name --format=csv,noheader | sort -u; nvidia-smi topo -m\n"
+            "pip install --upgrade torch; python -c 'import torch; print(torch.cuda.nccl.version())'",
+        ),
+        ambiguity=Ambiguity(
+            (
+                f"{named} is older than the GPUs of this host, and does not know their links (H100: 2.15 and later)",
+                "the virtual machine, or the container, hides links between the devices; NCCL_TOPO_FILE tells them",
+            ),
+            "nvidia-smi topo -m; NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH torchrun ... 2>&1 | grep -m40 GRAPH",
+        ),
+    )
 
 
 @log_pattern(r"NCCL INFO init\.cc:\d+ -> 3\b", role=Role.GENERIC, context=(WARN, COMPLETE, TOLD))

@@ -27,6 +27,7 @@ PREFIXES = tuple(
         r"\[(?P<rank>\d+)\]<std(?:out|err)>:" + BLANK,  # horovodrun
         r"[ ]{0,4}(?P<rank>\d{1,5}):[ ](?=\S|[ ]{2}|\t)",  # srun --label
         r"\((?:[A-Za-z_][\w.:]*(?:\(rank=(?P<rank>\d+)\))?[ ])?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)[ ]?",  # Ray
+        r"\((?P<node>head|worker\d+), rank=\d+, pid=\d+\)[ ]?",  # SkyPilot, whose rank is that of the node
         r"(?P<node>[a-z][\w.-]*[-_]\d+)[ ]*\|[ ](?=\S|[ ]{2})",  # docker compose
         r"(?P<node>(?!rank|epoch|step|iter)[a-z][\w.-]*\d[\w.-]*):[ ](?=\[|Traceback|[ ]{2}|[\w.]*Error)",  # pdsh
         r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}):[ ](?=\S|[ ]{2})",  # pdsh of addresses

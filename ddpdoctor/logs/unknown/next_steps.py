@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
+from ddpdoctor.logs.launchers import NONE
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Unknown
@@ -15,6 +16,11 @@ LATE = re.compile(r"CUDA error|HIP error|device-side assert|an illegal memory ac
 PACKAGED = re.compile(r"(?:site|dist)-packages[/\\](?P<package>\w+)[/\\]?(?P<rest>.*)$")
 PARTS_OF_TORCH = frozenset({"torch", "torchvision", "torchaudio"})
 CHAINED_FROM = "The above exception was the direct cause of the following exception"
+DISTRIBUTIONS = {
+    "PIL": "pillow", "cv2": "opencv-python", "dateutil": "python-dateutil", "etcd": "python-etcd",
+    "hydra": "hydra-core", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML",
+}  # fmt: skip
+"""Packages that are installed under another name than they are imported by."""
 MANY = 8  # ranks that are listed
 
 
@@ -69,6 +75,8 @@ def next_step(unknown: Unknown) -> Fix:
 def _of_whom(unknown: Unknown) -> Fix:
     """Return what to run next, by the ranks that raised it and the package that did."""
     launcher = unknown.launcher
+    if launcher is NONE and not unknown.ranks:
+        return _of_a_program(unknown)
     if IN_WORKER in unknown.record.text:
         return Fix(
             "a worker of the loader raised it: load in the rank itself, and stop at that line",
@@ -88,12 +96,23 @@ def _of_whom(unknown: Unknown) -> Fix:
         return Fix(
             f"{package} raised it below that line: compare the call with what the installed version takes, and look "
             "for these words among its issues",
-            f"pip show {package.replace('_', '-')} | head -n 2; {launcher.one_rank}",
+            f"pip show {DISTRIBUTIONS.get(package, package.replace('_', '-'))} | head -n 2; {launcher.one_rank}",
         )
     return Fix(
         "try it with one rank: where it shows there as well, a debugger stops at it",
         f"{launcher.one_rank}   # or: python -m pdb SCRIPT, where it runs without a launcher",
     )
+
+
+def _of_a_program(unknown: Unknown) -> Fix:
+    """Return what to do where neither a rank nor a launcher nor torch is in the log."""
+    package = package_of(unknown)
+    if package:
+        return Fix(
+            f"nothing in the log is of a distributed training; {package} raised it below that line",
+            f"pip show {DISTRIBUTIONS.get(package, package.replace('_', '-'))} | head -n 2; {NONE.one_rank}",
+        )
+    return Fix("nothing in the log is of a distributed training: a debugger stops at that line", NONE.one_rank)
 
 
 def package_of(unknown: Unknown) -> str:
