@@ -103,6 +103,15 @@ class TestFrameworks:
         assert ("8 times as many ranks" in pasted(finding)) == ranks
         assert '"auto"' in pasted(finding)
 
+    def test_accelerates_own_words_are_read_as_well(self) -> None:
+        """It compares with its arguments, and asks a model without a config."""
+        pair = "ValueError: Please correct the following DeepSpeed config values that mismatch kwargs  values:\n- ds fp16.enabled=True vs arg fp16.enabled=False\nThe easiest method is to set these DeepSpeed config values to 'auto'."
+        bare = "ValueError: Can't find `model.config` entry, therefore it's not possible to automatically fill out the following `auto` entries in the DeepSpeed config file: ['zero_optimization.reduce_bucket_size']."
+
+        assert "Accelerate's arguments: fp16.enabled is True" in told("deepspeed-batch-size-mismatch", pair).message
+        assert '+"enabled": "auto"' in pasted(told("deepspeed-batch-size-mismatch", pair))
+        assert "the model has no config" in told("deepspeed-auto-not-filled", bare).message
+
     def test_zero_init_is_told_from_a_script_without_a_trainer(self) -> None:
         """Where transformers builds the model under zero.Init, the Trainer has not filled in auto yet."""
         frames = (
@@ -303,7 +312,10 @@ class TestCheckpoints:
 
     def test_the_users_line_stands_in_the_traceback_of_all_ranks(self) -> None:
         """Not in torch's own planner, whose path torch prints without its folder."""
-        assert told("checkpoint-architecture-mismatch", cut("checkpoint", "pytorch#148252, the whole log")).place.file == "scratch.py"
+        assert (
+            told("checkpoint-architecture-mismatch", cut("checkpoint", "pytorch#148252, the whole log")).place.file
+            == "scratch.py"
+        )
 
 
 class TestOwnWords:

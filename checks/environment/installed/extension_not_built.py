@@ -46,6 +46,10 @@ COMPILER = (
     r"fatal error: (?P<header>[^\n:]+): No such file or directory|nvcc: (?:command )?not found|nvcc fatal *: [^\n]+"
     r"|unsupported GNU version[^\n]*|No such file or directory: '[^'\n]*/nvcc'"
 )
+IMPORTED = (
+    r"No module named 'megatron\.core\.datasets\.helpers(?:_cpp)?'"
+    r"|cannot import name 'helpers(?:_cpp)?' from 'megatron\.core\.datasets'"
+)
 HELPERS = r"Failed to compile the C\+\+ dataset helper functions|Making C\+\+ dataset helpers module failed, exiting"
 MAKE = (
     r"make(?:\[\d+\])?: \*\*\* (?P<absent>No targets specified and no makefile found)"
@@ -165,6 +169,21 @@ def of_megatron(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
             ),
             f"make -C {folder}   # the first error that it prints",
         ),
+    )
+
+
+@log_pattern(IMPORTED)
+def of_megatron_unbuilt(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """What Megatron imports was never built: the package was copied, or installed without its extension."""
+    yield Finding(
+        "Megatron's C++ helpers for data sets have not been built in what is imported",
+        (record.proof(match, "helpers that are built"),),
+        Fix(
+            "build them in the folder that is imported, or install the package, which does so",
+            command="pip install pybind11; make -C \"$(python -c 'import importlib.util as u; "
+            'print(u.find_spec("megatron.core").submodule_search_locations[0])\')/datasets"',
+        ),
+        record.place,
     )
 
 

@@ -34,12 +34,8 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severi
 from ._platform import WINDOWS, windows
 
 ACCELERATORS = {
-    r"\btorch_npu\b|\bERR99999\b|\[ASCEND\]|Ascend": ("an Ascend NPU", "torch_npu", "hccl"),
-    r"\bintel_extension_for_pytorch\b|oneccl_bindings_for_pytorch": (
-        "an Intel GPU",
-        "intel_extension_for_pytorch",
-        "xccl",
-    ),
+    r"\btorch_npu\b|\bERR99999\b|\[ASCEND\]|\bAscend\b": ("an Ascend NPU", "torch_npu", "hccl"),
+    r"\bxpu:\d|torch[/\\.]xpu\b|\bdevice_type=xpu\b": ("an Intel GPU", "torch.xpu", "xccl"),
     r"\btorch_mlu\b": ("a Cambricon MLU", "torch_mlu", "cncl"),
     r"\btorch_musa\b": ("a Moore Threads GPU", "torch_musa", "mccl"),
     r"\bhabana_frameworks\b": ("a Gaudi", "habana_frameworks.torch.distributed.hccl", "hccl"),

@@ -15,8 +15,9 @@ The message names the device. torch 2.7 and later choose gloo for mps, which the
 Name the backend: gloo for CPU tensors on a Mac; that of the package (hccl, xccl, ...) once it is imported. Tensors on
 mps cannot be communicated: move them to the CPU.
 
-A tensor of a device for which the group has no backend ends in "No backend type associated with device type xpu": the
-group was made for other devices. Name a backend for each, `"cpu:gloo,xpu:xccl"`.
+A tensor of a device for which the group has no backend ends in "No backend type associated with device type xpu", one
+of a Mac's GPU in "The operator 'c10d::allreduce_' is not currently implemented for the MPS device": the group was made
+for other devices. Name a backend for each, `"cpu:gloo,xpu:xccl"`.
 
 Gloo itself takes tensors of the CPU and of CUDA. Where it meets others, DDP's comparison of the parameters' sizes
 before the first step often: "ProcessGroupGloo::allgather: invalid tensor type at index 0 (expected
@@ -66,12 +67,14 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(
     rf"(?:No backend type associated with device type |isn't implemented on backend \[)"
-    rf"(?P<device>{'|'.join(BACKENDS)}|mps)\b",
+    rf"(?P<device>{'|'.join(BACKENDS)}|mps)\b"
+    r"|Could not run 'c10d::\w+' with arguments from the '(?P<key>MPS|XPU|HPU)' backend"
+    r"|operator 'c10d::\w+' is not currently implemented for the (?P<lacks>MPS|XPU|HPU) device",
     context=(NOT_LOADED,),
 )
 def of_a_tensor(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the device of the tensor, and the backend that is made for it."""
-    device = match["device"]
+    device = match["device"] or (match["key"] or match["lacks"]).lower()
     if device == "xpu" and (bindings := log.first(NOT_LOADED)):
         yield _of_bindings(record, match, bindings[0].proof(bindings[1]), bindings[1]["why"])
         return

@@ -50,7 +50,7 @@ OWN = re.compile(r"(?:site|dist)-packages[/\\]")
 
 
 @log_pattern(
-    r"(?:^|\n)(?:\w+: )?ModuleNotFoundError: No module named '(?P<name>[\w.]+)'"
+    r"(?:^|\n)(?:\w+: )?ModuleNotFoundError: No module named '(?P<name>(?!megatron\.core\.datasets\.helpers)[\w.]+)'"
     r"(?P<shadow>; '[\w.]+' is not a package)?",
     context=(BINARY,),
 )

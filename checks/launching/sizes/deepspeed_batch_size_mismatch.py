@@ -50,7 +50,10 @@ AILMENT = Ailment("DDP452", Severity.ERROR)
 NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"
 
 
-PAIR = r"- ds (?P<ds>[\w.]+)=(?P<given>[^\n]{1,80}?) vs hf (?P<hf>[\w.]+(?: \(calculated\))?)=(?P<own>[^\s,]{1,80})"
+PAIR = (
+    r"- ds (?P<ds>[\w.]+)=(?P<given>[^\n]{1,80}?) vs (?:hf|arg) "
+    r"(?P<hf>[\w.]+(?: \(calculated\))?)=(?P<own>[^\s,]{1,80})"
+)
 
 
 @log_pattern(EQUATION)
@@ -89,12 +92,13 @@ def of_the_trainer(record: Record, match: re.Match[str], log: Log) -> Iterator[F
     total = next((each for each in pairs if each["ds"] == SIZES[0] and each["given"].isdigit()), None)
     ratio = int(total["given"]) / int(total["own"]) if total and total["own"].isdigit() and int(total["own"]) else 0
     more = f", or start {ratio:g} times as many ranks" if ratio > 1 and ratio == int(ratio) and len(pairs) == 1 else ""
+    whose = "Accelerate" if "kwargs" in match[0] else "the Trainer"
     yield Finding(
-        "DeepSpeed's configuration is not that of the Trainer's arguments: "
+        f"DeepSpeed's configuration is not that of {whose}'s arguments: "
         + ", ".join(f"{each['ds']} is {each['given']}, and {each['hf']} {each['own']}" for each in pairs[:4]),
         (record.proof(pairs[0] if pairs[0].string == record.text else match, "one value in both, or auto"),),
         Fix(
-            f"write auto, which the Trainer fills in{more}",
+            f"write auto, which is filled in by the arguments{more}",
             diff="\n".join(
                 f'-"{each["ds"].rpartition(".")[2]}": {each["given"]},\n+"{each["ds"].rpartition(".")[2]}": "auto",'
                 for each in pairs[:4]

@@ -96,9 +96,12 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 )
 def of_hidden_size(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The Trainer and Accelerate compute these of the model's hidden_size, and its configuration has none."""
+    without = "the model's configuration has no hidden_size"
+    if "Can't find `model.config`" in record.text:
+        without = "the model has no config with a hidden_size"
     names = [each.rpartition(".")[2] for each in re.findall(r"[\w.]+", match["names"])]
     yield Finding(
-        f"the model's configuration has no hidden_size, of which auto is computed for {', '.join(names)}",
+        f"{without}, of which auto is computed for {', '.join(names)}",
         (record.proof(match, "numbers, or a configuration with hidden_size at its top"),),
         Fix(
             "write numbers for them, here those of a hidden_size of 4096 (h * h, 0.9 * h * h, 10 * h)",
