@@ -40,8 +40,8 @@ DEVICES = {"cuda": "torch.cuda.get_device_name()", "xpu": "torch.xpu.get_device_
 @log_pattern(
     r"NotImplementedError: (?:Could not run '(?P<operator>(?!c10d::)\w+::[\w.]+)' with arguments from the "
     r"'(?P<backend>\w+)' backend|The operator '"
-    r"(?P<of>(?!c10d::\w+' is not currently implemented for the (?:MPS|XPU|HPU))\w+::[\w.]+)' is not currently (?:implemented|supported) "
-    r"(?:for|on) the (?P<device>\w+) (?:device|backend))"
+    r"(?P<of>(?!c10d::\w+' is not currently implemented for the (?:MPS|XPU|HPU))\w+::[\w.]+)'"
+    r" is not currently (?:implemented|supported) (?:for|on) the (?P<device>\w+) (?:device|backend))"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the operator, its package and the device."""

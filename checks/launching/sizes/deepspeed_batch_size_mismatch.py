@@ -8,7 +8,7 @@ gradient_acc_step * world_size 16 != 1 * 8 * 1". A configuration that was writte
 usual cause, or arguments of the Trainer that differ from those in the JSON file.
 
 The Trainer and Accelerate compare each setting of the configuration with their own argument, before DeepSpeed does:
-"Please correct the following DeepSpeed config values that mismatch TrainingArguments values: - ds train_batch_size=32
+"... the following DeepSpeed config values that mismatch TrainingArguments values: - ds train_batch_size=32
 vs hf train_batch_size (calculated)=4". The calculated one is per_device_train_batch_size times
 gradient_accumulation_steps times the number of ranks, so it changes with the number of GPUs.
 
