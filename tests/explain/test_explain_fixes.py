@@ -307,6 +307,7 @@ class TestCheckpoints:
 
         assert compiled.ambiguity is not None
         assert "_orig_mod." in compiled.ambiguity.causes[0]
+        assert "allow_partial_load" not in pasted(compiled)  # under other names it would load nothing
         assert plain.ambiguity is not None
         assert "_orig_mod." not in plain.ambiguity.causes[0]
 

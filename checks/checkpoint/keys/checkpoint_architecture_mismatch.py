@@ -210,10 +210,10 @@ def in_a_sharded_checkpoint(record: Record, match: re.Match[str], log: Log) -> I
             *((compiled[0].proof(compiled[1]),) if compiled else ()),
         ),
         Fix(
-            "load into what was saved: the same model, wrapped in the same order, and the same optimizer; where the "
-            "model is to have more, let the rest stay as it is",
+            "load into what was saved: the same model, wrapped in the same order, and the same optimizer"
+            + ("" if compiled else "; where the model is to have more, let the rest stay as it is"),
             command=THERE,
-            diff=PARTIAL,
+            diff="" if compiled else PARTIAL,  # with all keys under other names it would load nothing
         ),
         where(record, log),
         ambiguity=Ambiguity(
