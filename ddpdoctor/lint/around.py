@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddpdoctor.lint.cache import digest
 from ddpdoctor.source.abroad import tree_of
 from ddpdoctor.source.idle import idle_lines
+from ddpdoctor.source.pins import is_made_before
 from ddpdoctor.source.starting import needed, starts_ranks
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class Around:
     def in_launches(self, word: str) -> bool:
         """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
         return self._noted("in_launches", word, self.project.in_launches(self.path, word))
+
+    def is_made_for_torch_before(self, major: str) -> bool:
+        """Whether a README or a list of requirements near the file pins torch to versions before one, as ``2``."""
+        return self._noted("is_made_for_torch_before", major, is_made_before(self.project, self.path, int(major)))
 
     def launches_beside(self) -> list[str]:
         """Return the texts of the shell scripts in the folder of the file."""

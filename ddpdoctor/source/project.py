@@ -233,13 +233,13 @@ class Project:
 
     def beside(self, path: str, name: str) -> str | None:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
-        for folder in self._own_folders(path):
+        for folder in self.own_folders(path):
             place = os.path.normpath(f"{folder}/{name}")
             if os.path.isfile(place):
                 return self.text(place)
         return None
 
-    def _own_folders(self, path: str) -> list[str]:
+    def own_folders(self, path: str) -> list[str]:
         """Return the folder of a file, and those above it up to the root of its project, or of what the user named.
 
         What is above those is about other things.

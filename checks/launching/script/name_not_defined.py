@@ -11,8 +11,9 @@ is the one to look for. A short run, or one of a single process, often never com
 ## How to be sure
 
 Nothing in the file gives the name a value: no import, assignment, function, parameter, loop or `global`; and Python has
-no such name of its own. Reported in files that make a process group, wrap a model or use a framework of ranks; and in
-files of such a training that call `torch.distributed` or a sampler's `set_epoch` themselves.
+no such name of its own. A line that nothing comes to does not count: behind a `raise`, or behind a name alone on a line
+that nothing defines, which is put there to fail. Reported in files that make a process group, wrap a model or use a
+framework of ranks; and in files of such a training that call `torch.distributed` or a sampler's `set_epoch` themselves.
 `ruff check --select F821` finds such names in all other files.
 
 ## How to mend it
@@ -30,7 +31,7 @@ import ast
 import builtins
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
@@ -44,6 +45,7 @@ AILMENT = Ailment("DDP460", Severity.ERROR)
 OF_PYTHON = frozenset(dir(builtins)) | {"__file__", "__class__", "__builtins__", "__path__", "__annotations__"}
 UNSEEN = re.compile(r"(?<![.\w])(?:globals|exec|eval|locals|vars)\(|\bbuiltins\b|import +\*|^[%!]", re.MULTILINE)
 """What can bind names without naming them."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 JOINS = r"init_process_group\("
 OF_RANKS = re.compile(r"\bsampler\.set_epoch\(|\b(?:dist|distributed)\.\w+\(|\bDistributed(?:DataParallel|Sampler)\(")
 """What a part of a training calls that runs in its ranks."""
@@ -64,8 +66,11 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if script.is_test or script.cells is not None or UNSEEN.search(script.text) or not _is_in_ranks(script, project):
         return
     bound = {name for scope in script.tree.bindings.values() for name in scope} | _captured(script)
-    for name in sorted(script.tree.read.keys() - bound - OF_PYTHON):
-        reads = [each for each in script.tree.read[name] if _is_run(script, each)]
+    undefined = script.tree.read.keys() - bound - OF_PYTHON
+    for name in sorted(undefined):
+        reads = [
+            each for each in script.tree.read[name] if _is_run(script, each) and not _is_dead(script, each, undefined)
+        ]
         if reads and not any(is_caught(script, each) for each in script.tree.read[name]):
             guard = script.one_rank_guard(reads[0])
             ends = "rank 0 ends here with a NameError, and the others wait for it" if guard else "a NameError"
@@ -108,6 +113,27 @@ def _is_run(script: Script, read: ast.Name) -> bool:
             return False
         child = above
     return True
+
+
+def _is_dead(script: Script, read: ast.Name, undefined: AbstractSet[str]) -> bool:
+    """Whether Python never comes to a line: something before it in its block, or in one around, always leaves.
+
+    One of these is a whole line that is to fail: a name alone that nothing defines, with which an author marks what was
+    never tried.
+    """
+    for statement in (each for each in (read, *script.tree.above(read)) if isinstance(each, ast.stmt)):
+        if isinstance(statement, FUNCTIONS):
+            return False
+        block = script.tree.block(statement)
+        for before in block[: block.index(statement)]:
+            match before:
+                case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                    return True
+                case ast.Expr(value=ast.Name(id=name)) if name in undefined:
+                    return True
+                case ast.Assert(test=ast.Constant(value=value)) if not value:
+                    return True
+    return False
 
 
 def _meant(name: str, bound: set[str]) -> str:

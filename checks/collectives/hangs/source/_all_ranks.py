@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, dotted, keyword
 
+from ._logged import is_of_rank_zero
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -103,10 +105,8 @@ def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> st
     if LIGHTNINGS & script.imported:
         if name in OF_LIGHTNING and A_TRAINER.fullmatch(owner):
             return "for all ranks of Lightning"
-        reduces = name == "log" and any(
-            word.arg == "sync_dist" and isinstance(word.value, ast.Constant) and word.value.value is True
-            for word in call.keywords
-        )
+        synced = keyword(call, "sync_dist") if name == "log" and not is_of_rank_zero(call) else None
+        reduces = isinstance(synced, ast.Constant) and synced.value is True
         if (
             owner in {"self", "pl_module"}
             and (name in OF_A_MODULE or reduces)

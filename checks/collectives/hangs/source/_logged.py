@@ -73,6 +73,12 @@ def _is_lightnings(file: str) -> bool:
     return any(each.partition(".")[0] in LIGHTNING for each in named)
 
 
+def is_of_rank_zero(call: ast.Call) -> bool:
+    """Whether a call logs on the first rank alone, if it is told to: Lightning reduces nothing then, with sync_dist."""
+    told = next((each.value for each in call.keywords if each.arg == "rank_zero_only"), None)
+    return told is not None and not (isinstance(told, ast.Constant) and not told.value)
+
+
 def _synced(file: str) -> list[ast.Call]:
     """List the calls of a file that log a value over all ranks."""
     return [
@@ -80,6 +86,7 @@ def _synced(file: str) -> list[ast.Call]:
         for each in tree_of(file).of(ast.Call)
         if isinstance(each.func, ast.Attribute)
         and each.func.attr in LOGS
+        and not is_of_rank_zero(each)
         and any(
             word.arg == "sync_dist" and not (isinstance(word.value, ast.Constant) and not word.value.value)
             for word in each.keywords

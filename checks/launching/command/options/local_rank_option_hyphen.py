@@ -12,7 +12,8 @@ The rejected argument has a hyphen; in the usage line the script's own option ha
 has none.
 
 In a source (`ddpdoctor lint`): `args.local_rank` chooses a device, the parser knows it as `--local_rank` alone, and
-neither the file nor one in its reach reads LOCAL_RANK.
+neither the file nor one in its reach reads LOCAL_RANK. Not reported where a README or a list of requirements beside it
+pins torch to 1.x, and nothing is started by torchrun.
 
 ## How to mend it
 
@@ -80,7 +81,8 @@ def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     for call in declarations(script, project):
         if is_calculated(call):
             continue
-        if (used := use(script) or use_elsewhere(script, project, call)) is not None:
+        used = use(script) or use_elsewhere(script, project, call)
+        if used is not None and not _is_passed(project):
             yield Finding(
                 "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
                 "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
@@ -108,7 +110,8 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
     for call in declarations(script, project):
         if script.place(call) in told:
             continue
-        if "torch.distributed.launch" in script.code(call) or _is_launched(script, project):
+        is_launched = "torch.distributed.launch" in script.code(call) or _is_launched(script, project)
+        if is_launched and not _is_passed(project):
             yield Finding(
                 "torch.distributed.launch of torch 2 passes --local-rank, which this parser does not know: it ends "
                 "the script",
@@ -120,6 +123,14 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
+
+
+def _is_passed(project: Around) -> bool:
+    """Whether the project says that it is made for an older torch, whose launcher passes the option as it is here.
+
+    torchrun passes it in no version.
+    """
+    return project.is_made_for_torch_before("2") and not project.in_launches(r"\btorchrun\b")
 
 
 def _joins_by_helper(script: Script) -> bool:

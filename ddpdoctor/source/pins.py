@@ -1,0 +1,55 @@
+"""The versions of torch that a project says it is made for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.project import Project
+
+TELLS = re.compile(
+    r"(?:readme|install|requirements|dependencies|environment|conda|env)[\w.-]*\.(?:md|rst|txt|in|ya?ml)"
+    r"|readme|setup\.(?:py|cfg)|pyproject\.toml|pipfile|[\w.-]*dockerfile[\w.-]*",
+    re.IGNORECASE,
+)
+"""Names of files that say which versions a project needs."""
+FOLDER = "requirements"
+PIN = re.compile(
+    r"(?<![\w-])(?:pytorch/pytorch:|(?:py)?torch)[`*\"]*\s*\(?(?:version\s*|ver\.?\s*|:)?"
+    r"(?P<bounds>[=<>~!^]*\s*v?\d[\w.]*(?:\+\w+)?(?:\s*,\s*[=<>~!]+\s*\d[\w.]*)*)"
+    r"(?P<open>\s*(?:\+|(?:or|and|/)?\s*(?:later|above|higher|newer|up)\b))?",
+    re.IGNORECASE,
+)
+"""Versions of torch in such a file: ``torch==1.8.1``, ``torch>=1.8,<2``, ``PyTorch 1.8``, ``PyTorch 1.8 or later``."""
+BOUND = re.compile(r"(?P<how>[=<>~!^]*)\s*v?(?P<major>\d+)(?:\.(?P<minor>\d+))?")
+OPEN = frozenset({">", ">=", "!=", "^"})
+"""What newer versions fit as well."""
+
+
+def is_made_before(project: Project, path: str, major: int) -> bool:
+    """Whether the files near a script pin torch to versions before one, and none of them names that one or later."""
+    found = [each for text in _texts(project, path) for each in _pinned(text)]
+    return bool(found) and max(found) < major
+
+
+def _texts(project: Project, path: str) -> Iterator[str]:
+    for folder in project.own_folders(path):
+        names = project.folders.listed(folder)
+        told = [f"{folder}/{each}" for each in names if TELLS.fullmatch(each)]
+        if FOLDER in names:
+            told += [f"{folder}/{FOLDER}/{each}" for each in project.folders.listed(f"{folder}/{FOLDER}")]
+        yield from (project.text(os.path.normpath(each)) for each in told)
+
+
+def _pinned(text: str) -> Iterator[int]:
+    """Yield the major version of each pin of a text; none of one that newer versions fit as well."""
+    for found in PIN.finditer(text):
+        parts = [] if found["open"] else found["bounds"].split(",")
+        bounds = filter(None, (BOUND.match(each.strip()) for each in parts))
+        closed = [each for each in bounds if each["how"] not in OPEN]
+        if closed:
+            last, major = closed[-1], int(closed[-1]["major"])
+            yield major - 1 if last["how"] == "<" and not int(last["minor"] or 0) else major
