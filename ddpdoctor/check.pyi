@@ -191,6 +191,7 @@ from ddpdoctor.source.reach.ranks import (
     rank_condition as rank_condition,
     rank_given_at as rank_given_at,
 )
+from ddpdoctor.source.reach.seeded import seeded_by_rank as seeded_by_rank
 from ddpdoctor.source.reach.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script
@@ -217,6 +218,8 @@ from ddpdoctor.source.text.tree import Tree as Tree
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.sets import loops_through_sets as loops_through_sets
+from ddpdoctor.source.training.sharded import Shard as Shard, shards as shards
+from ddpdoctor.source.training.taken import forwards as forwards, states as states, taken as taken
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
 from ddpdoctor.source.vocabulary import (
     ACCELERATOR as ACCELERATOR,

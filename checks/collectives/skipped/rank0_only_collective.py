@@ -36,6 +36,7 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
 from ..hangs.source._one_rank import Guarded, alone, shown
 from ..hangs.source._registered import finding, registered
+from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
 
@@ -269,4 +271,22 @@ def in_frameworks(script: Script) -> Iterator[Finding]:
             (script.seen(call, "a call on all ranks"), script.seen(test)),
             Fix("call it on all ranks; what it returns is printed or written on one"),
             script.place(call),
+        )
+
+
+@lint
+def of_shards(script: Script) -> Iterator[Finding]:
+    """Look for a state dict of a model that FSDP shards on one way, or that a helper asks for its state dict."""
+    for asked in sharded_alone(script):
+        through = "" if asked.gathers is asked.call else f"by {' '.join(ast.unparse(asked.gathers).split())} "
+        yield Finding(
+            f"{script.code(asked.call.func)} is called by one rank alone, and {through}gathers the shards of the "
+            f"model; {asked.made}: it waits for the others until it times out",
+            (script.seen(asked.call, "a call on all ranks"), script.seen(asked.test)),
+            Fix(
+                "gather the state on all ranks, and write it on one",
+                diff="+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, "
+                "cpu_offload=True))\n+if rank == 0:\n+    torch.save(state, path)",
+            ),
+            script.place(asked.call),
         )

@@ -16,7 +16,8 @@ It reports the same entries in another order, entries of which a part is the sam
 under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them.
 
 In a source (`ddpdoctor lint`) it reports `random_split` without a generator, or scikit-learn's `train_test_split`
-without random_state, that all ranks come to, where nothing in reach is seeded; `train_test_split` and `shuffle` of a
+without random_state, that all ranks come to, where nothing in reach is seeded, or where the last seed before it has the
+rank in it (`manual_seed(42 + rank)`); `train_test_split` and `shuffle` of a
 data set of Hugging Face without a seed, also under a transformers Trainer that a launcher starts. With `mp.spawn` the
 top of the file counts as well: each of the processes runs those lines anew.
 
@@ -56,6 +57,7 @@ from ddpdoctor.check import (
     last_name,
     lint,
     place,
+    seeded_by_rank,
     tree_of,
     watch,
 )
@@ -163,12 +165,19 @@ SPLITTERS = {
     "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
     "sklearn.model_selection.train_test_split": ("random_state", "0"),
 }
+GENERATORS = {
+    "torch.utils.data.random_split": frozenset({"torch.manual_seed", "torch.random.manual_seed"}),
+    "sklearn.model_selection.train_test_split": frozenset({"numpy.random.seed"}),
+}
+"""What seeds the generator of the process that each of them draws from."""
 SPLITTERS_BY_NAME = {name.rpartition(".")[2]: seed for name, seed in SPLITTERS.items()}
 SEEDED = (
     r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
     r"|scatter"
 )
 """What says that the ranks are made to draw alike, or that one of them tells the others."""
+TOLD = r"broadcast(?!_param|_opt|_buf)|rng_state|scatter"
+"""What says that one of the ranks tells the others, or that a state is put back."""
 SPAWNS = ("torch.multiprocessing.spawn",)
 
 
@@ -191,6 +200,31 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         yield Finding(
             f"each rank splits the data for itself: {script.code(call.func)} is not seeded, so no two ranks agree",
             (script.seen(call, f"{word}={value}"),),
+            Fix(
+                "seed the split, so that all ranks make the same",
+                edits=(script.keyword_added(call, f"{word}={value}"),) if _is_known(script, value) else (),
+            ),
+            script.place(call),
+        )
+
+
+@lint
+def seeded_apart(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a random split that each rank makes after it has seeded its generator with its own rank."""
+    if script.frameworks - OF_THE_MODEL or not _is_shared_out(script, project) or project.does(TOLD):
+        return
+    for call in script.calls(*SPLITTERS):
+        path = script.resolve(call.func) or ""
+        word, value = SPLITTERS[path]
+        if is_open(call) or keyword(call, word) is not None or ast.unparse(call).endswith("shuffle=False)"):
+            continue
+        seed = seeded_by_rank(script.tree, call, GENERATORS[path])
+        if seed is None or script.waits_before(call) or not _on_each_rank(script, call):
+            continue
+        yield Finding(
+            f"each rank splits the data for itself: {script.code(call.func)} draws after a seed that has the rank in "
+            "it, so no two ranks agree",
+            (script.seen(call, f"{word}={value}"), script.seen(seed, "the same seed on all ranks before the split")),
             Fix(
                 "seed the split, so that all ranks make the same",
                 edits=(script.keyword_added(call, f"{word}={value}"),) if _is_known(script, value) else (),

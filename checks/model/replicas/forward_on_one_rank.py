@@ -27,7 +27,20 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATOR, COLLECTIVES, DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import (
+    ACCELERATOR,
+    COLLECTIVES,
+    DDP,
+    OTHER_RANKS,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    lint,
+)
+
+from ._forwarded import Forwarded, forwarded
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -58,6 +71,36 @@ def in_source(script: Script) -> Iterator[Finding]:
             else Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
             script.place(call),
         )
+
+
+@lint
+def by_a_helper(script: Script) -> Iterator[Finding]:
+    """Look for a helper that one rank alone has call the wrapper, with a collective of all ranks after it."""
+    for found in forwarded(script) if script.calls(DDP) else ():
+        if _others_call(script, found.call) or not _hangs(script, found.call):
+            continue
+        model = script.code(found.model)
+        yield Finding(
+            f"one rank alone has {script.code(found.call.func)} call {model}, the DistributedDataParallel of line "
+            f"{found.wrap.line}: it waits for the others",
+            (
+                script.seen(found.call),
+                script.seen(found.guard.test),
+                Evidence(
+                    " ".join(ast.unparse(found.forward).split()), "", f"line {found.forward.lineno} of the helper"
+                ),
+            ),
+            _for_helper(script, found, model),
+            script.place(found.call),
+        )
+
+
+def _for_helper(script: Script, found: Forwarded, model: str) -> Fix:
+    """Return the change in the helper where it takes the model out of the wrapper already; else in its call."""
+    helper, inner = script.code(found.call.func), ast.unparse(found.forward.func)
+    if found.has_wrapper:
+        return Fix(f"call what is wrapped in {helper}", diff=f"-{inner}(...)\n+{inner}.module(...)")
+    return Fix("hand it what is wrapped", diff=f"-{helper}({model}, ...)\n+{helper}({model}.module, ...)")
 
 
 @lint

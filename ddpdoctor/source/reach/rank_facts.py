@@ -223,6 +223,14 @@ def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:
     return _agreed([(found[0], each) for each in returned(*found)], depth) if found is not None else None
 
 
+def is_either_rank(tree: Tree, node: ast.expr) -> bool:
+    """Whether a variable holds the rank on one way and the local rank on another: the first one is 0 by both."""
+    held = [given(tree, each) for each in values(tree, node)] if isinstance(node, (ast.Name, ast.Attribute)) else []
+    found = [pair for each in held if each is not None for pair in each if not _is_constant(pair[1])]
+    facts = {fact(*each) for each in found} if None not in held else set()
+    return facts == {Fact.RANK, Fact.LOCAL_RANK}
+
+
 def is_process_number(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
     """Whether an expression is the number that mp.spawn gives each process of a host."""
     bindings = values(tree, node)
@@ -240,7 +248,8 @@ def _is_spawned(tree: Tree, binding: Binding, depth: int) -> bool:
     direct = [each for there, each in sites if resolve(there, each.func) not in SPAWN]
     if len(direct) < len(sites):  # beside it, a literal is that of one process alone
         passed_on = [argument(each, function, binding.node.arg, spawned=False) for each in direct]
-        is_first = [*function.args.posonlyargs, *function.args.args][:1] == [binding.node]
+        places = [*function.args.posonlyargs, *function.args.args]
+        is_first = (places[1:2] if places[0].arg == "self" else places[:1]) == [binding.node]
         return is_first and all(isinstance(each, ast.Constant) for each in passed_on)
     found = handed(tree, binding) or []
     return bool(found) and all(is_process_number(there, each, depth - 1) for there, each in found)

@@ -6,10 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.alone import is_flag_of_one_process
+from ddpdoctor.source.reach.alone import is_alone, is_flag_of_one_process
 from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
 from ddpdoctor.source.reach.holders import shown_by, tests_of_holders
-from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number, is_rank_within_node
+from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_either_rank, is_process_number, is_rank_within_node
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -48,7 +48,7 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
             sides = {who(tree, part, depth - 1) for part in parts} - {None}
             return ONE_RANK if ONE_RANK in sides else next(iter(sides), None)
         case ast.BoolOp(op=ast.Or(), values=parts):
-            sides = {who(tree, part, depth - 1) for part in parts if not is_flag_of_one_process(part)}
+            sides = {who(tree, part, depth - 1) for part in parts if not _is_of_no_rank(tree, part)}
             return ONE_RANK if sides == {ONE_RANK} else None
         case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as operator], comparators=[ast.Constant(value=None)]):
             side = _holds_something(tree, left, depth)
@@ -87,11 +87,35 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
             if said and all(isinstance(each, ast.Constant) for _, each in said):
                 return _of_branches(tree, function, depth)
             return next(iter(sides)) if len(sides) == 1 else None
+        case ast.Call(func=function, args=[given], keywords=[]):
+            return _of_a_number(tree, function, given, depth)
     return None
 
 
+def _of_a_number(tree: Tree, function: ast.expr, given: ast.expr, depth: int) -> str | None:
+    """Return which ranks a helper answers True for that compares what it is handed: ``def is_master(r): r == 0``."""
+    match definition(tree, function):
+        case (
+            _,
+            ast.FunctionDef(
+                args=ast.arguments(posonlyargs=[], args=[ast.arg(arg=name)]),
+                body=[ast.Return(value=ast.Compare(left=ast.Name(id=asked), ops=operators, comparators=numbers))],
+            ),
+        ) if name == asked:
+            return who(tree, ast.Compare(given, operators, numbers), depth - 1)
+    return None
+
+
+def _is_of_no_rank(tree: Tree, test: ast.expr) -> bool:
+    """Whether a test holds for no rank of several: there is one process, or the number of a rank is None or a text."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(value=None | str())]):
+            return fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK} or _counts_processes(tree, left)
+    return is_flag_of_one_process(test) or is_alone(tree, test, holds=True)
+
+
 def _counts_processes(tree: Tree, node: ast.expr) -> bool:
-    return is_process_number(tree, node) or is_rank_within_node(tree, node)
+    return is_process_number(tree, node) or is_rank_within_node(tree, node) or is_either_rank(tree, node)
 
 
 def _holds_something(tree: Tree, node: ast.expr, depth: int) -> str | None:

@@ -74,7 +74,7 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
     if guard is None or guard.test is None:
         return
     what = _of_a_trainer(script, call, function)
-    if what and not _otherwise(script, guard.test, call):
+    if what and not others_have_a_branch(script, guard.test, call):
         yield call, what, guard.test
         return
     if what := _of_an_engine(script, function):
@@ -148,13 +148,13 @@ def _main_process(script: Script, call: ast.Call, owner: str) -> ast.expr | None
             match
             and match["owner"] == owner
             and guard.holds is not bool(match["other"])
-            and not _otherwise(script, guard.test, call)
+            and not others_have_a_branch(script, guard.test, call)
         ):
             return guard.test
     return None
 
 
-def _otherwise(script: Script, test: ast.expr, call: ast.Call) -> bool:
+def others_have_a_branch(script: Script, test: ast.expr, call: ast.Call) -> bool:
     """Whether the other ranks have a branch of their own, in which they can call it as well."""
     branch = script.tree.parents.get(test)
     if not isinstance(branch, ast.If) or branch.orelse:
