@@ -50,7 +50,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 wrap = script.wrap(bare) if guard is not None else None
                 if guard is None or wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
                     continue
-                if not _others_load(script, call) and not project.does(SHARED):
+                if not _others_load(script, call) and not project.does(SHARED) and not _is_at_the_end(script, call):
                     yield Finding(
                         f"one rank alone loads {script.code(bare)}, which was wrapped in line {wrap.line}: the others "
                         "keep their weights",
@@ -107,6 +107,22 @@ SHARED = r"broadcast|sync_module_states|_sync_params|scatter"
 MEND = '+state = torch.load(path, map_location="cpu")  # on all ranks\n+model.module.load_state_dict(state)'
 
 
+def _is_at_the_end(script: Script, call: ast.Call) -> bool:
+    """Whether a function has trained before it loads, and does not train any more: what it loads is looked at there."""
+    function = script.function(call)
+    around = [each for each in script.tree.above(call) if isinstance(each, ast.stmt)]
+    own = [each for each in around if script.function(each) is function]
+    if any(isinstance(each, (ast.For, ast.While)) and script.learns(each) for each in own):
+        return False
+    before: list[ast.stmt] = []
+    after: list[ast.stmt] = []
+    for each in own:
+        block = script.tree.block(each)
+        before += block[: block.index(each)]
+        after += block[block.index(each) + 1 :]
+    return any(map(script.learns, before)) and not any(map(script.learns, after))
+
+
 def _others_load(script: Script, call: ast.Call) -> bool:
     code = script.code(call.func)
     same = [each for each in script.nodes(ast.Call) if each is not call and script.code(each.func) == code]
@@ -121,7 +137,7 @@ def by_a_helper(script: Script, project: Around) -> Iterator[Finding]:
     for call in script.nodes(ast.Call):
         guard = script.one_rank_guard(call) if isinstance(call.func, ast.Name) else None
         function = script.names_function(call.func) if guard is not None else None
-        if guard is None or function is None or _others_load(script, call):
+        if guard is None or function is None or _others_load(script, call) or _is_at_the_end(script, call):
             continue
         for place, parameter in enumerate(function.args.args):
             model = given(call, place, parameter.arg)

@@ -40,16 +40,17 @@ def call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
 def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
     if isinstance(function, ast.Lambda):
         return None
+    if isinstance(tree.parents.get(function), ast.ClassDef):
+        is_known = all(is_static(each) or resolve(tree, bare(each)) in HARMLESS for each in function.decorator_list)
+        return _of_method(tree, function) if is_known else None
     if any(resolve(tree, bare(each)) not in HARMLESS for each in function.decorator_list):
         return None
-    if isinstance(tree.parents.get(function), ast.ClassDef):
-        return _of_method(tree, function)
     sites = []
     for node in tree.read.get(function.name, ()):
         if not any(binding.node is function for binding in tree.lookup(node.id, node)):
             continue
         call = tree.parents[node]
-        if (started := process_of(tree, node)) is not None:
+        if (started := process_of(tree, node) or _spawned_partly(tree, node)) is not None:
             sites.append(started)
             continue
         if (handed := _handed_on(tree, node) or _started_by(tree, node)) is not None:
@@ -71,6 +72,30 @@ def process_of(tree: Tree, node: ast.AST) -> ast.Call | None:
         return None
     several = any(isinstance(each, (ast.For, ast.ListComp)) for each in tree.above(call))
     return call if several else None
+
+
+def _spawned_partly(tree: Tree, node: ast.AST) -> ast.Call | None:
+    """Return the call of spawn that runs a function with some keywords given: ``spawn(partial(train, args=args))``."""
+    part = tree.parents[node]
+    if not isinstance(part, ast.Call) or resolve(tree, part.func) != "functools.partial" or part.args != [node]:
+        return None
+    call = tree.parents[part]
+    call = tree.parents[call] if isinstance(call, ast.keyword) and call.arg == "fn" else call
+    return call if isinstance(call, ast.Call) and is_spawn(tree, call) and part not in call.args[1:] else None
+
+
+def _spawned(tree: Tree, node: ast.AST) -> ast.Call | None:
+    """Return the call that starts processes which run what is named here."""
+    word = tree.parents[node]
+    call = tree.parents[word] if isinstance(word, ast.keyword) and word.arg == "fn" else word
+    if isinstance(call, ast.Call) and is_spawn(tree, call) and call.func is not node and node not in call.args[1:]:
+        return call
+    return process_of(tree, node) or _spawned_partly(tree, node)
+
+
+def is_static(decorator: ast.expr) -> bool:
+    """Whether a method is one of no object."""
+    return isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
 
 
 def _handed_on(tree: Tree, node: ast.AST) -> list[ast.Call] | None:
@@ -128,20 +153,28 @@ def bare(decorator: ast.expr) -> ast.expr:
 def _of_method(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call] | None:
     """Return the calls by ``self``; None where another object's attribute has the same name, or it is special."""
     owner = tree.class_of(function)
+    is_of_none = any(map(is_static, function.decorator_list))
     if function.name == "__init__" and owner is not None:
         return _of_class(tree, owner)
     if function.name.startswith("__") and function.name.endswith("__"):
         return None
     sites = []
     for node in tree.members.get(function.name, ()):
-        call = tree.parents[node]
+        call = _spawned(tree, node) or tree.parents[node]
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and tree.class_of(node) is owner
-        if not (is_own or made_of(tree, node.value) is owner) or not isinstance(call, ast.Call):
+        is_own = is_own or made_of(tree, node.value) is owner or (is_of_none and _names(tree, node.value, owner))
+        if not is_own or not isinstance(call, ast.Call):
             return None
-        if call.func is not node:
+        if call.func is not node and resolve(tree, call.func) not in STARTS:
             return None
         sites.append(call)
     return sites
+
+
+def _names(tree: Tree, node: ast.expr, owner: ast.ClassDef | None) -> bool:
+    """Whether a name is that of a class."""
+    found = [each.node for each in tree.lookup(node.id, node)] if isinstance(node, ast.Name) else []
+    return found == [owner]
 
 
 def _of_class(tree: Tree, owner: ast.ClassDef) -> list[ast.Call] | None:
