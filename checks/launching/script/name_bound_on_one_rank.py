@@ -7,10 +7,14 @@
 'folder' is not defined" at the top of a script. Rank 0 goes on, and waits for them in its next collective. In a
 training of one process, where the rank is 0, nothing of this shows.
 
+A sum and a count that start at 0 and are counted up under such a test are the same trap: the other ranks divide 0 by 0,
+and end with "ZeroDivisionError: division by zero".
+
 ## How to be sure
 
 All lines of the function that give the name a value stand behind a test that lets one rank through, and no test that
-can depend on the rank stands around the line that reads it.
+can depend on the rank stands around the line that reads it. Of a division: both of its numbers are 0 before the test,
+and are counted up nowhere else.
 
 ## How to mend it
 
@@ -32,13 +36,14 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
+from ._counted import divided
 from ._one_rank import ASKS, is_caught, others_go_elsewhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP458", Severity.ERROR)
-UNSEEN = re.compile(r"\b(?:locals|vars|globals|dir|exec)\(\)?")
+UNSEEN = re.compile(r"\b(?:locals|globals|exec)\(|\b(?:vars|dir)\((?:\s*\)|sys\.modules)")
 """What can ask for names, or bind them, without naming them."""
 
 
@@ -73,6 +78,25 @@ def in_source(script: Script) -> Iterator[Finding]:
                     ),
                     script.place(read),
                 )
+
+
+@lint
+def counts_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a division by what one rank alone has counted, of what it alone has summed."""
+    if not script.runs_in_ranks and not script.text.count("rank"):
+        return
+    for division, count, guard in divided(script):
+        names = f"{script.code(division.left)}, {count.id}"
+        yield Finding(
+            f"{count.id} is counted on one rank alone, and divided by here on all: it is 0 on the others, which "
+            "end with a ZeroDivisionError",
+            (script.seen(division, f"{count.id} of all ranks"), script.seen(guard.test)),
+            Fix(
+                "count on all ranks, hand the sums to the others before, or divide behind the same test",
+                diff=f"+sums = [{names}]\n+torch.distributed.broadcast_object_list(sums, src=0)\n+{names} = sums",
+            ),
+            script.place(division),
+        )
 
 
 def _is_branched(script: Script, node: ast.AST) -> bool:
