@@ -215,6 +215,7 @@ from ddpdoctor.source.text.lines import (
 from ddpdoctor.source.text.names import resolve as resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON as NO_PYTHON
 from ddpdoctor.source.text.tree import Tree as Tree
+from ddpdoctor.source.training.callee import called as called
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.sets import loops_through_sets as loops_through_sets

@@ -18,6 +18,9 @@ of the script's own is not seen by it: it is concluded where one rank has come t
 as many batches waits in a step of the loop, and no way leads past a step but a handler. Where all
 ranks come to their end, it names a rank that lost another one in the midst of its training, and caught that, too.
 
+In a source (`ddpdoctor lint`): within a `try`, a `raise` under a test whether what the model made of the batch is
+finite, a handler of it that only tells and goes on, and a call behind the `raise` in which all ranks meet.
+
 ## How to mend it
 
 Let the error end the training, or find the bad sample before the loop (in the data set, with a replacement for it). To
@@ -32,6 +35,7 @@ the order of the backward, on all ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -46,6 +50,7 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     Training,
+    lint,
     place,
     watch,
 )
@@ -58,6 +63,10 @@ from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
 from ..hangs.source._handlers import Handling, handling
+from ._raised import raised
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 from ._step_left_out import one_step_ahead, step_left_out
 
 AILMENT = Ailment("DDP743", Severity.ERROR)
@@ -185,3 +194,26 @@ def _finding(found: Swallowed, proof: tuple[Evidence, ...], **rest: object) -> F
         place(error.site, rank=found.rank),
         **rest,  # type: ignore[arg-type]
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for an exception that a rank raises by its own batch, and catches, with a collective between the two."""
+    for found in raised(script):
+        meets, test = script.code(found.meets.func), script.code(found.test)
+        does = f"{meets}, which calls {found.inner}" if found.inner else meets
+        yield Finding(
+            f"a rank whose own batch raises here goes on without {does}: the others wait for it there",
+            (
+                script.seen(found.way, "a decision that all ranks take together"),
+                script.seen(found.test),
+                script.seen(found.handler),
+                script.seen(found.meets),
+            ),
+            Fix(
+                f"let all ranks come to {meets}, or skip the batch on all of them",
+                diff=f"+bad = torch.tensor(int({test}), device=device)\n"
+                f"+torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)\n-if {test}:\n+if bad.item():",
+            ),
+            script.place(found.way),
+        )
