@@ -197,8 +197,16 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
     for loader in script.calls(LOADER):
         sampler, name = keyword(loader, "sampler"), target(script, loader)
         made = script.held(sampler) if isinstance(sampler, (ast.Name, ast.Attribute)) else sampler
-        if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
+        if not isinstance(made, ast.Call) or name is None or script.resolve(made.func) != SAMPLER:
+            continue
+        if not gives_all(made):
             yield name, made
+
+
+def gives_all(sampler: ast.Call) -> bool:
+    """Whether a DistributedSampler is told that there is one rank: it gives all samples."""
+    replicas = given(sampler, 1, "num_replicas")
+    return isinstance(replicas, ast.Constant) and replicas.value == 1
 
 
 def engine_of(script: Script, call: ast.Call) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -11,15 +10,11 @@ from ddpdoctor.check import dotted
 
 from .._source import OF_THE_MODEL
 from ._derived import derived, reads, stored
+from ._reducing import is_reducing, puts_together
+from ._results import places_of, reduces_part, reduces_result
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script, Tree
-
-REDUCED = (
-    r"reduce|gather|torchmetrics|sync_and_compute|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage"
-    r"|\bdist_utils"
-)
-"""What says that somebody puts the ranks' parts together."""
+    from ddpdoctor.check import Around, Script
 
 
 def is_of_known_code(script: Script, project: Around, loop: ast.For, *, known: AbstractSet[str] = frozenset()) -> bool:
@@ -48,25 +43,30 @@ def can_be_reduced(script: Script, loop: ast.For, held: str | None = None) -> bo
     function = script.function(loop)
     if not isinstance(function, ast.FunctionDef) or _is_reduced_in(script, loop, function, held):
         return True
+    places = None
     if held is not None:
         names = derived(script, function, {held})
         if _is_kept_for_another(script, function, names):
             return True
         if not _leaves(script, function, names):
             return False
+        places = places_of(script, function, names)
     sites = [(script.tree, each) for each in script.sites(function)]
     sites += script.tree.callers(function) if script.tree.callers is not None else []
-    return not sites or any(_reduces_result(script, tree, site) for tree, site in sites)
+    return not sites or any(
+        reduces_result(script, tree, site) and (places is None or reduces_part(script, tree, site, places))
+        for tree, site in sites
+    )
 
 
 def reductions(script: Script, around: ast.AST) -> list[ast.AST]:
     """Return the calls in a function that put the ranks' parts together."""
-    return [each for each in ast.walk(around) if _puts_together(script, script.tree, each)]
+    return [each for each in ast.walk(around) if puts_together(script, script.tree, each)]
 
 
 def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef, held: str | None) -> bool:
     """Whether a function puts together what a loop of it gives a value, or what is made of that; or nobody can tell."""
-    within = [each for each in script.inside(*loop.body) if _puts_together(script, script.tree, each)]
+    within = [each for each in script.inside(*loop.body) if puts_together(script, script.tree, each)]
     if within and (held is None or any(_takes_part(script, each, _added(script, loop, held)) for each in within)):
         return True
     reducing = reductions(script, function)
@@ -164,75 +164,3 @@ def _has_names(call: ast.AST) -> bool:
     """Whether a call is handed something that can be followed: none that works on what an object holds."""
     given = [*call.args, *(each.value for each in call.keywords)] if isinstance(call, ast.Call) else []
     return any(isinstance(each, (ast.Name, ast.Attribute)) for part in given for each in ast.walk(part))
-
-
-def _puts_together(script: Script, tree: Tree, node: ast.AST) -> bool:
-    """Whether a node is a call that puts parts together, or of a function of the project that does."""
-    found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
-    return _calls_reduction(node) or (found is not None and any(_calls_reduction(each) for each in ast.walk(found[1])))
-
-
-def is_reducing(script: Script, tree: Tree, function: ast.AST) -> bool:
-    """Whether a function says that it puts parts together, or calls one of the project that does."""
-    return any(_puts_together(script, tree, node) for node in ast.walk(function))
-
-
-def _calls_reduction(node: ast.AST) -> bool:
-    """Whether a node calls what puts parts together, by its name; what another call returns is looked at there."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = dotted(node.func) or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-    return re.search(REDUCED, name) is not None and not _is_of_one_tensor(node)
-
-
-OF_ONE = re.compile(r"(?:torch\.gather|(?:functools|einops|np\.\w+|numpy\.\w+)\.reduce|\.(?:scatter|index)_reduce_?)$")
-"""What has such a name, and works on one tensor or list of this process."""
-
-
-def _is_of_one_tensor(call: ast.Call) -> bool:
-    """Whether a call picks elements of one tensor, or combines those of one list: ``scores.gather(1, index)``."""
-    match call:
-        case ast.Call(func=ast.Attribute(attr="gather"), args=[ast.Constant(value=int()) | ast.UnaryOp(), _]):
-            return True
-        case ast.Call(func=ast.Attribute(attr="gather"), keywords=keywords):
-            if {"dim", "index"} & {each.arg for each in keywords}:
-                return True
-    return OF_ONE.search(ast.unparse(call.func)) is not None
-
-
-def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
-    """Whether what a call returns can be put together where it is called."""
-    statement = tree.statement(site)
-    if isinstance(statement, ast.Expr) and _is_shown(tree, site):
-        return False
-    if not isinstance(statement, (ast.Assign, ast.Expr)) or statement.value is not site:
-        return True
-    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    around = tree.function(site) or tree.module
-    for made in sorted(assigned(around), key=lambda each: each.lineno):  # totals = torch.tensor([loss, accuracy])
-        read = {each.id for each in ast.walk(made.value) if isinstance(each, ast.Name)}
-        if made.lineno > site.lineno and names & read:
-            names |= {each.id for target in made.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    for node in ast.walk(around):
-        if not isinstance(node, ast.Call) or node is site:
-            continue
-        given = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if isinstance(statement, ast.Assign) and names & given:
-            found = script.defined_in(tree, node.func)
-            if _calls_reduction(node) or (found is not None and is_reducing(script, *found)):
-                return True
-    return isinstance(statement, ast.Assign) and not names
-
-
-SHOWING = frozenset({"print", "format", "round", "float", "str", "info", "debug"})
-
-
-def _is_shown(tree: Tree, site: ast.Call) -> bool:
-    """Whether what a call returns is printed at once, and goes nowhere else: ``print("accuracy", evaluate(net))``."""
-    above = [each for each in tree.above(site) if isinstance(each, ast.expr)]
-    calls = [each for each in above if isinstance(each, ast.Call)]
-    return bool(calls) and all(ast.unparse(each.func).rpartition(".")[2] in SHOWING for each in calls)
-
-
-def assigned(around: ast.AST) -> list[ast.Assign]:
-    return [each for each in ast.walk(around) if isinstance(each, ast.Assign)]

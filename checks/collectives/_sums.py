@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence
 
-from .._source import SAMPLER, evaluations, is_evaluation, is_own, prepared_loaders, sharded_loaders
-from ._reductions import REDUCED, can_be_reduced, is_of_known_code
+from .._source import SAMPLER, evaluations, gives_all, is_evaluation, is_own, prepared_loaders, sharded_loaders
+from ._reducing import REDUCED
+from ._reductions import can_be_reduced, is_of_known_code
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -37,18 +39,34 @@ def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str,
 
 def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
+    for each in shared_loops(script, project):
+        for held in sums(script, each.loop):
+            yield each.loop, held, each.sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A loop that evaluates a rank's share, the sampler, and the calls that hand its samples on to the loop."""
+
+    loop: ast.For
+    sampler: Evidence
+    handed: AbstractSet[ast.AST]
+
+
+def shared_loops(script: Script, project: Around) -> Iterator[Shared]:
+    """Yield the loops of this file without gradients that a sampler of the project comes to."""
     if not is_own(script) or not project.says("no_grad|inference_mode"):
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
-            if script.names_in(tree, call.func) != SAMPLER:
+            if script.names_in(tree, call.func) != SAMPLER or gives_all(call):
                 continue
             for there, loop in script.passes(tree, call):
                 is_here = there is script.tree and not script.learns(loop)
                 if not is_here or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
                     continue
-                for held in sums(script, loop):
-                    yield loop, held, Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+                seen = Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+                yield Shared(loop, seen, script.handed(tree, call))
 
 
 def sums(script: Script, loop: ast.For) -> Iterator[str]:

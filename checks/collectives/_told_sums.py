@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import by_parameter
 
-from ._reductions import assigned, is_reducing
+from ._reducing import assigned, is_reducing
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -11,7 +11,9 @@ best weights, they part.
 
 Print the metric on every rank: the numbers differ. Reported where a loop without gradients goes through a loader with
 a DistributedSampler, sums are kept over the loop and printed or returned after it, and neither the file nor one in
-its reach reduces or gathers anything.
+its reach reduces or gathers them. Each sum is followed by itself: a loss that is reduced says nothing of the accuracy
+that is returned beside it. Where one rank alone comes to that loop, nothing can be added up there: it needs a loader of
+all samples.
 
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
 one, after which nothing was exchanged before the training went on, but for barriers and what one rank has broadcast.
@@ -30,6 +32,8 @@ Add up counts and sums over the ranks, then divide.
     totals = torch.tensor([loss_sum, correct, count], device=device)
     dist.all_reduce(totals)
     loss, accuracy = totals[0] / totals[2], totals[1] / totals[2]
+
+Where rank 0 alone evaluates, give its loader no DistributedSampler: `DataLoader(val_set)`.
 
 ## Versions and sources
 
@@ -70,6 +74,7 @@ from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, 
 from .._places import file_of_first_step
 from .._rank_parts import told_alone
 from .._source import is_own
+from ._evaluated_alone import evaluated_alone
 from ._sums import unreduced
 from ._told_sums import told_after
 
@@ -90,14 +95,27 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if not is_own(script, known=known):
         return
     told = set()
-    for loop, held, sampler in unreduced(script, project, framework=bool(known)):
+    for each in evaluated_alone(script, project, framework=bool(known)):
+        use = told_after(script, each.loop, each.held) if each.loop not in told else None
+        if use is not None:
+            told.add(each.loop)
+            yield Finding(
+                f"one rank alone evaluates {_named(each.loop.iter)}, which holds its share of the samples: what it "
+                "tells is of that share",
+                (script.seen(each.loop, "a loader of all samples"), each.sampler, each.guard, script.seen(use)),
+                Fix("give the rank that evaluates all samples: a loader without a DistributedSampler", diff=WHOLE),
+                script.place(each.loop),
+            )
+    found = list(unreduced(script, project, framework=bool(known)))
+    for loop, held, sampler in found:
         use = told_after(script, loop, held) if loop not in told else None
         if use is not None:
             told.add(loop)
+            own = ", ".join(dict.fromkeys(name for each, name, _ in found if each is loop))
             yield Finding(
                 f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",
                 (
-                    script.seen(loop, "dist.all_reduce of the sums after the loop"),
+                    script.seen(loop, f"dist.all_reduce of {own} after the loop"),
                     sampler,
                     script.seen(use),
                 ),
@@ -115,6 +133,12 @@ def _named(iterated: ast.expr) -> str:
 ADDED = (
     "+totals = torch.tensor([correct, count], dtype=torch.float64, device=device)\n"
     "+torch.distributed.all_reduce(totals)\n+accuracy = (totals[0] / totals[1]).item()"
+)
+
+
+WHOLE = (
+    "-val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False))\n"
+    "+val_loader = DataLoader(val_set)   # on the rank that evaluates"
 )
 
 

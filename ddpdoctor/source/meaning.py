@@ -167,6 +167,14 @@ class Meaning(Written):
         """Return the function of the project that an expression of another file names, and the tree of its file."""
         return bound.definition(tree, node)
 
+    @staticmethod
+    def sites_in(tree: Tree, function: Function) -> list[tuple[Tree, ast.Call]]:
+        """Return calls of a function of a file of the project, as far as they are certain, each with its tree."""
+        sites = [(tree, each) for each in some_sites(tree, function)]
+        if not isinstance(function, ast.FunctionDef) or tree.callers is None or tree.relays is None:
+            return sites
+        return [*sites, *tree.callers(function), *tree.relays(function)]
+
     def returned(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions that the function of the project returns that a call calls."""
         return [each for _, each in bound.answers(self.tree, call.func)]

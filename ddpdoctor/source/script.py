@@ -239,6 +239,11 @@ class Script(Meaning):
         """Return the loops of the project that go through what a call of one of its files makes, each with its tree."""
         return flow(tree, call).loops
 
+    @staticmethod
+    def handed(tree: Tree, call: ast.Call) -> set[ast.AST]:
+        """Return the calls of the project's functions that are given what a call of one of its files makes."""
+        return flow(tree, call).handed
+
     def epoch_loops(self) -> list[ast.For]:
         """Return the loops of the file that count epochs, more than one."""
         return [each for each in self.nodes(ast.For) if counts_epochs(self.tree, each)]

@@ -55,6 +55,8 @@ class Tree:
     """What numbers are, as the rank, by how far they are followed; as above."""
     holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)
     """What each expression is bound to, once somebody asked."""
+    flows: dict[ast.AST, object] = field(default_factory=dict)
+    """Where what a call makes goes, which is followed once."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _kinds: dict[type[ast.AST], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
 

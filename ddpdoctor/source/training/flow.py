@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.reach.literal import is_closed_to
@@ -43,10 +44,18 @@ class Flow:
     kept: bool = False
     entries: dict[ast.AST, list[ast.AST | None]] = field(default_factory=lambda: defaultdict(list))
     """The calls by which it has come into each function; None for a parameter."""
+    handed: set[ast.AST] = field(default_factory=set)
+    """The calls of functions of the project that are given it."""
 
 
 def flow(tree: Tree, call: ast.Call) -> Flow:
     """Follow what a call makes, and the loaders that are given it."""
+    if call not in tree.flows:
+        tree.flows[call] = _flow(tree, call)
+    return cast("Flow", tree.flows[call])
+
+
+def _flow(tree: Tree, call: ast.Call) -> Flow:
     found, seen = Flow(), set[tuple[ast.AST, Key]]()
     if (function := tree.function(call)) is not None:
         found.entries[function].append(call)
@@ -217,6 +226,7 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[tuple[Tree, ast.AS
         found.escapes = True
         return []
     found.entries[named].append(None)
+    found.handed.add(call)
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
     return [(there, each) for each in there.read.get(name, ()) if is_parameter(there, each, arguments)]
 
