@@ -62,7 +62,7 @@ from ._shared_path import (
 )
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)
 EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
@@ -230,9 +230,9 @@ STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod", "transfo
 
 
 @lint
-def files_in_source(script: Script) -> Iterator[Finding]:
+def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
-    by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script)
+    by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script, project)
     if not by_accelerate and not is_own(script):
         return
     here = ((*each, script.code(each[1])) for each in (*written(script), *written_by_helpers(script)))
@@ -248,9 +248,9 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-def _trains_by_accelerate(script: Script) -> bool:
+def _trains_by_accelerate(script: Script, project: Around) -> bool:
     """Whether the file's own loop trains several processes of Accelerate."""
-    return is_of_several_processes(script) and any(
+    return is_of_several_processes(script, project) and any(
         isinstance(each.func, ast.Attribute) and each.func.attr == "backward" and bool(each.args)
         for each in script.nodes(ast.Call)
     )

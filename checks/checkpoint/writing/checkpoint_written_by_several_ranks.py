@@ -13,7 +13,9 @@ optimizer steps, and shows whether the writes overlap. A path that holds the ran
 different steps, are not reported. Ranks on several hosts are compared host by host.
 
 In a source (`ddpdoctor lint`): no test on the way to `torch.save`, or to `save_pretrained` of the model in its wrapper,
-can depend on the rank, in this function and in those that call it, and nothing in the path does.
+can depend on the rank, in this function and in those that call it, and nothing in the path does. A script of
+Accelerate is meant for several processes where it says so (`unwrap_model`, `wait_for_everyone`), or its launch does
+(`--num_processes 4`).
 
 ## How to mend it
 
@@ -53,7 +55,7 @@ from .._whole import WHOLE
 from ._shared_path import depends_on_rank, diff_guarded, is_of_several_processes, is_reached, on_one_rank
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP851", Severity.ERROR)
 BY_ONE = Fix(
@@ -99,13 +101,13 @@ def _written(event: FileWritten, zero: float) -> str:
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
     by_horovod = script.frameworks == {"horovod"}
     by_accelerate = script.frameworks == {"accelerate"} and not script.joins
     if not is_own(script, known={"accelerate", "horovod"}) or (script.frameworks and not script.runs_in_ranks):
         return
-    if by_accelerate and not is_of_several_processes(script):
+    if by_accelerate and not is_of_several_processes(script, project):
         return
     for call, path in (*((each, given(each, 1, "f")) for each in script.calls("torch.save")), *_pretrained(script)):
         if path is None or not is_reached(script, call, joins=script.joins or bool(script.frameworks)):
@@ -126,7 +128,7 @@ def _pretrained(script: Script) -> Iterator[tuple[ast.Call, ast.expr | None]]:
     """Yield the calls of ``save_pretrained`` of what is taken out of the wrapper of a model, and their folders."""
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained":
-            told = keyword(call, "is_main_process")
+            told = keyword(call, "is_main_process") or keyword(call, "save_function")
             if (told is None or ast.unparse(told) == "True") and _is_unwrapped(script, call.func.value):
                 yield call, given(call, 0, "save_directory")
 
@@ -138,4 +140,6 @@ def _is_unwrapped(script: Script, node: ast.expr) -> bool:
             return True
         case ast.Attribute(value=inner, attr="module"):
             return script.wrap(inner) is not None
+        case ast.Call(func=ast.Attribute(attr="unwrap_model")):
+            return True
     return False

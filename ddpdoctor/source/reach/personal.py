@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.arguments import given as argument_of
 from ddpdoctor.source.reach.bound import OPTIONS, at, definition, given, values
 from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
@@ -44,7 +45,7 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
             continue
         if _is_own(each):
             continue
-        held = at(tree, each)
+        held = [binding for binding in at(tree, each) if not _counts_passes(tree, binding, text)]
         if not held and isinstance(each, ast.Attribute) and _is_own(each.value):
             return True  # of an object, stored where it is not seen
         if any(_is_personal(tree, binding, depth, seen) for binding in held):
@@ -93,6 +94,21 @@ def _asks_for_files(tree: Tree, value: ast.expr) -> bool:
     """Whether a function of the project looks for a name that is free: what one rank has made changes its answer."""
     found = definition(tree, value.func) if isinstance(value, ast.Call) else None
     return found is not None and not isinstance(found[1], ast.Lambda) and FREE.search(ast.unparse(found[1])) is not None
+
+
+def _counts_passes(tree: Tree, binding: Binding, name: str) -> bool:
+    """Whether a variable is the number of the pass in ``for step, batch in enumerate(loader)``: no matter of what."""
+    loop = binding.node
+    if not isinstance(loop, (ast.For, ast.comprehension)) or not isinstance(loop.target, ast.Tuple):
+        return False
+    iterated, first = loop.iter, loop.target.elts[0]
+    while isinstance(iterated, ast.Call) and iterated.args and SHOWN.match(path := resolve(tree, iterated.func) or ""):
+        if path == "enumerate":
+            start = argument_of(iterated, 1, "start")
+            is_plain = start is None or isinstance(start, ast.Constant)
+            return is_plain and isinstance(first, ast.Name) and first.id == name
+        iterated = iterated.args[0]
+    return False
 
 
 def _is_personal(tree: Tree, binding: Binding, depth: int, seen: set[ast.AST]) -> bool:
