@@ -28,11 +28,13 @@ class Alone:
     guard: Evidence
 
 
-def evaluated_alone(script: Script, project: Around, *, framework: bool) -> Iterator[Alone]:
-    """Yield the loops that evaluate a rank's share on one rank alone, with each sum that they keep."""
-    known = {"accelerate"} if framework else set()
+def evaluated_alone(script: Script, project: Around) -> Iterator[Alone]:
+    """Yield the loops that evaluate a rank's share on one rank alone, with each sum that they keep.
+
+    Not with Accelerate, whose loaders exchange something when they begin: one process alone waits there.
+    """
     found: list[tuple[ast.For, str, Evidence, AbstractSet[ast.AST]]] = [
-        *((*each, frozenset()) for each in by_names(script, framework=framework)),
+        *((*each, frozenset()) for each in by_names(script, framework=False)),
         *(
             (each.loop, held, each.sampler, each.handed)
             for each in shared_loops(script, project)
@@ -43,7 +45,7 @@ def evaluated_alone(script: Script, project: Around, *, framework: bool) -> Iter
         guard = _guard(script, (script.tree, loop), handed, HIGHEST)
         if guard is None or reductions(script, script.function(loop) or script.module):
             continue  # a reduction on one rank alone is another fault
-        if is_of_known_code(script, project, loop, known=known):
+        if is_of_known_code(script, project, loop):
             yield Alone(loop, held, sampler, _seen(script, project, *guard))
 
 

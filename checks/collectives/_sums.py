@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence
 
+from .._accelerate import prepared_loaders as prepared_abroad
 from .._source import SAMPLER, evaluations, gives_all, is_evaluation, is_own, prepared_loaders, sharded_loaders
 from ._reducing import REDUCED
 from ._reductions import can_be_reduced, is_of_known_code
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Script, Tree
 
 
 def unreduced(script: Script, project: Around, *, framework: bool = False) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield the loops that evaluate a rank's share, what each sums, and the sampler, where nobody can reduce it."""
-    found = [*by_names(script, framework=framework), *by_flow(script, project)]
+    found = [*by_names(script, framework=framework), *by_flow(script, project, framework=framework)]
     loops = {loop for loop, _, _ in found}
     known = {"accelerate"} if framework else set()
     left = {loop for loop in loops if not is_of_known_code(script, project, loop, known=known)}
@@ -37,9 +38,9 @@ def by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str,
             yield loop, held, script.seen(sampler)
 
 
-def by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
-    """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
-    for each in shared_loops(script, project):
+def by_flow(script: Script, project: Around, *, framework: bool = False) -> Iterator[tuple[ast.For, str, Evidence]]:
+    """Yield those of this file that a sampler of the project comes to, or a loader that Accelerate has shared out."""
+    for each in (*shared_loops(script, project), *prepared_loops(script, project, framework=framework)):
         for held in sums(script, each.loop):
             yield each.loop, held, each.sampler
 
@@ -59,14 +60,35 @@ def shared_loops(script: Script, project: Around) -> Iterator[Shared]:
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
-            if script.names_in(tree, call.func) != SAMPLER or gives_all(call):
-                continue
-            for there, loop in script.passes(tree, call):
-                is_here = there is script.tree and not script.learns(loop)
-                if not is_here or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
-                    continue
-                seen = Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
-                yield Shared(loop, seen, script.handed(tree, call))
+            if script.names_in(tree, call.func) == SAMPLER and not gives_all(call):
+                for loop in _evaluating(script, script.passes(tree, call)):
+                    yield Shared(loop, _seen(path, call), script.handed(tree, call))
+
+
+def prepared_loops(script: Script, project: Around, *, framework: bool) -> Iterator[Shared]:
+    """Yield the loops of this file without gradients through a loader that Accelerate has shared out."""
+    known = {"accelerate"} if framework else set()
+    if (
+        not is_own(script, known=known)
+        or not project.says(r"\.prepare\(")
+        or not project.says("no_grad|inference_mode")
+    ):
+        return
+    for path, tree in ((script.path, script.tree), *project.trees(r"\.prepare\(")):
+        for call, reads in prepared_abroad(script, tree):
+            for loop in _evaluating(script, script.passes_of_part(tree, call, reads)):
+                yield Shared(loop, _seen(path, call), frozenset())
+
+
+def _evaluating(script: Script, passes: list[tuple[Tree, ast.For]]) -> Iterator[ast.For]:
+    for there, loop in passes:
+        is_here = there is script.tree and not script.learns(loop)
+        if is_here and (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
+            yield loop
+
+
+def _seen(path: str, call: ast.Call) -> Evidence:
+    return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
 
 
 def sums(script: Script, loop: ast.For) -> Iterator[str]:
@@ -85,6 +107,15 @@ def sums(script: Script, loop: ast.For) -> Iterator[str]:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="append" | "extend")):
                 if isinstance(script.value(kept), ast.List):
                     yield held
+
+
+def is_list(script: Script, loop: ast.For, held: str) -> bool:
+    """Whether a loop puts something into a list of this name in each turn."""
+    filled = [each.func for each in script.inside(*loop.body) if isinstance(each, ast.Call)]
+    return any(
+        isinstance(each, ast.Attribute) and each.attr in {"append", "extend"} and ast.unparse(each.value) == held
+        for each in filled
+    )
 
 
 GROWN = re.compile(r"(?:torch|numpy)\.(?:cat|concat|concatenate|append|hstack|vstack)$")

@@ -75,7 +75,7 @@ from .._places import file_of_first_step
 from .._rank_parts import told_alone
 from .._source import is_own
 from ._evaluated_alone import evaluated_alone
-from ._sums import unreduced
+from ._sums import is_list, unreduced
 from ._told_sums import told_after
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if not is_own(script, known=known):
         return
     told = set()
-    for each in evaluated_alone(script, project, framework=bool(known)):
+    for each in evaluated_alone(script, project):
         use = told_after(script, each.loop, each.held) if each.loop not in told else None
         if use is not None:
             told.add(each.loop)
@@ -115,11 +115,11 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             yield Finding(
                 f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",
                 (
-                    script.seen(loop, f"dist.all_reduce of {own} after the loop"),
+                    script.seen(loop, f"{own} of all ranks, put together behind the loop"),
                     sampler,
                     script.seen(use),
                 ),
-                Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+                _fix(script, loop, held, sampler),
                 script.place(loop),
             )
 
@@ -130,6 +130,20 @@ def _named(iterated: ast.expr) -> str:
     return ast.unparse(iterated)
 
 
+def _fix(script: Script, loop: ast.For, held: str, sampler: Evidence) -> Fix:
+    """Return how to put the parts together: sums are added up, and lists are gathered before anything is computed."""
+    if ".prepare(" in sampler.seen:
+        return Fix("gather what each process has computed of its batch, and count that", diff=GATHERED)
+    if is_list(script, loop, held):
+        return Fix(f"gather {held} of all ranks, then compute", diff=EXTENDED.replace("held", held))
+    return Fix("add up the sums and counts of all ranks, then divide", diff=ADDED)
+
+
+GATHERED = "+outputs, targets = accelerator.gather_for_metrics((outputs, targets))   # in the loop, on all processes"
+EXTENDED = (
+    "+parts = [None] * torch.distributed.get_world_size()\n+torch.distributed.all_gather_object(parts, held)\n"
+    "+held = [each for part in parts for each in part]"
+)
 ADDED = (
     "+totals = torch.tensor([correct, count], dtype=torch.float64, device=device)\n"
     "+torch.distributed.all_reduce(totals)\n+accuracy = (totals[0] / totals[1]).item()"

@@ -17,7 +17,8 @@ from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
-from ddpdoctor.source.training.flow import flow
+from ddpdoctor.source.training.flow import flow, flow_of_part
+from ddpdoctor.source.training.prepared import given_back
 from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
 from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
@@ -243,6 +244,16 @@ class Script(Meaning):
     def handed(tree: Tree, call: ast.Call) -> set[ast.AST]:
         """Return the calls of the project's functions that are given what a call of one of its files makes."""
         return flow(tree, call).handed
+
+    @staticmethod
+    def given_back(tree: Tree, call: ast.Call) -> list[tuple[ast.expr, list[ast.expr]]]:
+        """Return what a call of Accelerate's ``prepare`` is given, each with where what it returns for it is read."""
+        return list(given_back(tree, call))
+
+    @staticmethod
+    def passes_of_part(tree: Tree, call: ast.Call, reads: list[ast.expr]) -> list[tuple[Tree, ast.For]]:
+        """Return the loops of the project that go through one of several things that a call makes, by its reads."""
+        return flow_of_part(tree, call, reads).loops
 
     def epoch_loops(self) -> list[ast.For]:
         """Return the loops of the file that count epochs, more than one."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ACCELERATOR, keyword
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Script
 
 
 def depends_on_rank(script: Script, path: ast.expr) -> bool:
@@ -30,30 +29,6 @@ def is_reached(script: Script, call: ast.Call, *, joins: bool) -> bool:
     if joins:
         return script.all_ranks_reach(call)
     return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
-
-
-OF_PROCESSES = re.compile(
-    r"\b(?:num_processes|process_index|is_(?:local_)?main_process|wait_for_everyone|gather\w*|unwrap_model"
-    r"|(?:local_)?main_process_first|on_(?:local_)?main_process|split_batches|DistributedDataParallelKwargs)\b"
-    r"|\baccel\w*\.print\("
-)
-"""What a script of Accelerate says that is meant for several processes."""
-LAUNCHED = r"--multi[-_]gpu\b|--num[-_]processes[= ]+(?:[2-9]|[1-9]\d)\b|\bnum_processes: *(?:[2-9]|[1-9]\d)\b"
-"""What a launch says that starts several processes of Accelerate."""
-
-
-def is_of_several_processes(script: Script, project: Around) -> bool:
-    """Whether the file makes an Accelerator, and is meant for several processes: by its own words, or its launch's."""
-    if not script.calls(ACCELERATOR):
-        return False
-    if OF_PROCESSES.search(script.text):
-        return True
-    prepares = any(
-        isinstance(each.func, ast.Attribute) and each.func.attr == "prepare" for each in script.nodes(ast.Call)
-    )
-    return prepares and (
-        project.in_launches(LAUNCHED) or any(re.search(LAUNCHED, each) for each in project.launches_beside())
-    )
 
 
 def on_one_rank(script: Script) -> str:

@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
+from ..._accelerate import is_of_several_processes
 from ..._launched import REMOVING, SEVERAL
 from ..._ranks_of_hosts import LOCAL, beyond_first_host
 from ..._source import is_own
@@ -56,7 +57,6 @@ from ._shared_path import (
     depends_on_rank,
     diff_guarded,
     is_made_by_another,
-    is_of_several_processes,
     is_reached,
     on_one_rank,
 )

@@ -50,9 +50,10 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._accelerate import is_of_several_processes
 from ..._source import is_own
 from .._whole import WHOLE
-from ._shared_path import depends_on_rank, diff_guarded, is_of_several_processes, is_reached, on_one_rank
+from ._shared_path import depends_on_rank, diff_guarded, is_reached, on_one_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -14,7 +14,9 @@ and the wrapper has not. Attributes that the file sets on the wrapper, and what 
 `hasattr`, are left alone. Other files are not read.
 
 In a source (`ddpdoctor lint`): the variable holds the wrapper on every way, and the model's class stands in the file or
-one that it imports and defines the attribute, or a method is called that no wrapper has.
+one that it imports and defines the attribute, or a method is called that no wrapper has. With Accelerate the same is
+reported of what `prepare` returns, here and in the functions of the file that are handed it; not with DeepSpeed or
+FSDP, whose wrappers hand out the model's attributes.
 
 ## How to mend it
 
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
@@ -48,10 +51,12 @@ from ddpdoctor.check import (
     probe,
 )
 
+from ..._accelerate import is_of_several_processes
 from .._logs import APEX, TRAINER, beside, is_private
+from ._prepared import read_of_prepared
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import ModelExam, Script, Tree, Wrap
+    from ddpdoctor.check import Around, ModelExam, Script, Tree, Wrap
 
 AILMENT = Ailment("DDP516", Severity.ERROR)
 
@@ -129,6 +134,47 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
+FORWARDS = r"(?i)deepspeed|fsdp|fully_?sharded|megatron"
+"""What hands out the attributes of the model that it has wrapped."""
+
+
+@lint
+def of_prepared_models(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for an attribute of a class of the project that is read of what Accelerate has prepared."""
+    if (
+        "accelerate" not in script.imported
+        or project.says(FORWARDS)
+        or project.in_launches(r"distributed_type: *(?:DEEP|FSDP)")
+    ):
+        return
+    told = set()
+    for read in read_of_prepared(script):
+        node, name = read.node, script.code(read.node.value)
+        found = _class_of_model(script, read.model)
+        if found is None or node.attr not in _own(*found) or _is_asked_for(script, node) or script.is_assigned(node):
+            continue
+        if node in told:
+            continue
+        told.add(node)
+        right = f'getattr({name}, "module", {name}).{node.attr}'
+        yield Finding(
+            f"{node.attr} is of {found[1].name}, which Accelerate has wrapped where there are several processes: an "
+            "AttributeError there",
+            (script.seen(node, right), script.seen(read.call)),
+            Fix("ask what is wrapped", edits=(script.replaced(node, right),))
+            if not script.learns(script.function(node) or script.module)
+            else Fix("compute in forward what the loss is made of, and call the model itself"),
+            script.place(node),
+            ambiguity=None if is_of_several_processes(script, project) else ONE_PROCESS,
+        )
+
+
+ONE_PROCESS = Ambiguity(
+    ("several processes run it: each has a DistributedDataParallel", "one process runs it: Accelerate wraps nothing"),
+    "accelerate env   # num_processes, distributed_type",
+)
+
+
 def _is_method_of_none(script: Script, node: ast.Attribute, wrap: Wrap) -> bool:
     """Whether what is called is a method of no wrapper, of a variable that holds a wrapper there on every way.
 
@@ -147,7 +193,11 @@ def _class_of(script: Script, wrap: Wrap) -> tuple[Tree, ast.ClassDef] | None:
 
     None where it is another, or has a parent that is one of its own.
     """
-    model = _made(script, given(wrap.call, 0, "module"))
+    return _class_of_model(script, given(wrap.call, 0, "module"))
+
+
+def _class_of_model(script: Script, held: ast.expr | None) -> tuple[Tree, ast.ClassDef] | None:
+    model = _made(script, held)
     if not isinstance(model, ast.Call):
         return None
     tree, owner = script.tree, script.names_class(model.func)

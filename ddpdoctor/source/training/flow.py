@@ -51,15 +51,19 @@ class Flow:
 def flow(tree: Tree, call: ast.Call) -> Flow:
     """Follow what a call makes, and the loaders that are given it."""
     if call not in tree.flows:
-        tree.flows[call] = _flow(tree, call)
+        tree.flows[call] = _flow(tree, call, [Place(tree, call)])
     return cast("Flow", tree.flows[call])
 
 
-def _flow(tree: Tree, call: ast.Call) -> Flow:
+def flow_of_part(tree: Tree, call: ast.Call, reads: Sequence[ast.expr]) -> Flow:
+    """Follow what is read in these places, which a call has made: one of several things that it returns."""
+    return _flow(tree, call, [Place(tree, each) for each in reads])
+
+
+def _flow(tree: Tree, call: ast.Call, waiting: list[Place]) -> Flow:
     found, seen = Flow(), set[tuple[ast.AST, Key]]()
     if (function := tree.function(call)) is not None:
         found.entries[function].append(call)
-    waiting = [Place(tree, call)]
     while waiting and len(seen) < MOST:
         place = waiting.pop()
         if (place.node, place.key) not in seen:

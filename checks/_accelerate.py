@@ -1,0 +1,65 @@
+"""Scripts of Accelerate, as their source has them: what they prepare, and whether several processes run them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import ACCELERATOR
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script, Tree
+
+OF_PROCESSES = re.compile(
+    r"\b(?:num_processes|process_index|is_(?:local_)?main_process|wait_for_everyone|gather\w*|unwrap_model"
+    r"|(?:local_)?main_process_first|on_(?:local_)?main_process|split_batches|DistributedDataParallelKwargs)\b"
+    r"|\baccel\w*\.print\("
+)
+"""What a script of Accelerate says that is meant for several processes."""
+LAUNCHED = r"--multi[-_]gpu\b|--num[-_]processes[= ]+(?:[2-9]|[1-9]\d)\b|\bnum_processes: *(?:[2-9]|[1-9]\d)\b"
+"""What a launch says that starts several processes of Accelerate."""
+
+
+def is_of_several_processes(script: Script, project: Around) -> bool:
+    """Whether the file makes an Accelerator, and is meant for several processes: by its own words, or its launch's."""
+    if not script.calls(ACCELERATOR):
+        return False
+    if OF_PROCESSES.search(script.text):
+        return True
+    prepares = any(
+        isinstance(each.func, ast.Attribute) and each.func.attr == "prepare" for each in script.nodes(ast.Call)
+    )
+    return prepares and (
+        project.in_launches(LAUNCHED) or any(re.search(LAUNCHED, each) for each in project.launches_beside())
+    )
+
+
+def prepares(script: Script, tree: Tree) -> Iterator[ast.Call]:
+    """Yield the calls of ``prepare`` of an Accelerator in a file of the project."""
+    for call in tree.of(ast.Call):
+        match call.func:
+            case ast.Attribute(attr="prepare", value=owner):
+                made = script.value_in(tree, owner)
+                is_made = isinstance(made, ast.Call) and script.names_in(tree, made.func) == ACCELERATOR
+                if is_made or re.search("accel", ast.unparse(owner), re.IGNORECASE):
+                    yield call
+
+
+def prepared_loaders(script: Script, tree: Tree) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
+    """Yield the calls of ``prepare`` that a DataLoader is given, each with where the variable is read that takes it."""
+    for call in prepares(script, tree):
+        for handed, reads in script.given_back(tree, call):
+            if _is_loader(script, tree, handed):
+                yield call, reads
+
+
+def _is_loader(script: Script, tree: Tree, handed: ast.expr) -> bool:
+    """Whether what is given to ``prepare`` was a DataLoader until then, on some way."""
+    bound = tree.lookup(handed.id, handed) if isinstance(handed, ast.Name) else []
+    made = [each.value for each in bound if each.value is not None] if bound else [handed]
+    return any(isinstance(each, ast.Call) and script.names_in(tree, each.func) == LOADER for each in made)
+
+
+LOADER = "torch.utils.data.DataLoader"
