@@ -10,7 +10,8 @@ learning rate reaches its end in the middle of the training. Nothing fails.
 
 Print `engine.get_lr()` in each epoch. In a running training (`ddpdoctor run`) the schedule had moved on by one step
 between two calls of `engine.step()`, several times in a row, and the file has the line that steps it. In a source
-(`ddpdoctor lint`) the schedule is handed to `initialize`, and it, or the one that is returned, is stepped.
+(`ddpdoctor lint`) the schedule is handed to `initialize`, and it, or the one that is returned, is stepped; or none is
+handed, and the one that is returned is stepped: it is of the configuration, which the engine steps as well.
 
 ## How to mend it
 
@@ -39,7 +40,8 @@ from ddpdoctor.check import (
     ScheduleSteppedTwice,
     Severity,
     dotted,
-    keyword,
+    given,
+    is_open,
     lint,
     tree_of,
     watch,
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP1561", Severity.ERROR)
 SCHEDULE = re.compile(r"sched", re.IGNORECASE)
 MEND = "leave the schedule to the engine, which steps it with each update of the model"
-PLACES = 4
-"""What deepspeed.initialize returns: the engine first, the schedule last."""
 
 
 @watch(ScheduleSteppedTwice)
@@ -92,28 +92,57 @@ def _stepping(file: str) -> tuple[int, str] | None:
 
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
-    """Look for a step of the schedule that the engine was given, beside the engine's own."""
+    """Look for a step of the schedule that the engine has, beside the engine's own.
+
+    What initialize returns last is the schedule that it was given, else that of its configuration.
+    """
     for call in script.calls("deepspeed.initialize"):
-        given = keyword(call, "lr_scheduler")
+        schedule = given(call, LR_SCHEDULER, "lr_scheduler")
         match script.tree.parents.get(call):
-            case ast.Assign(targets=[ast.Tuple(elts=elts)]) if len(elts) == PLACES and given is not None:
-                engine = dotted(elts[0]) or ""
-                if isinstance(given, ast.Constant):
-                    continue
-                names = {dotted(elts[-1]) or "", dotted(given) or ""} - {"", "_", "__"}
+            case ast.Assign(targets=[ast.Tuple(elts=[first, _, _, last])]) if not is_open(call):
+                engine, returned = dotted(first) or "", dotted(last) or ""
             case _:
                 continue
-        near = {None, script.function(call)}
-        calls = [node for node in script.nodes(ast.Call) if script.function(node) in near]
-        steps = {name: node for node in calls if (name := _steps(node))}
+        if schedule is not None and not isinstance(schedule, ast.Constant):
+            names, whose = {returned, dotted(schedule) or ""} - NOBODY, "the schedule that initialize was given"
+        else:
+            names, whose = {returned} - NOBODY, "the schedule of its configuration"
+            names = {each for each in names if _is_stored_once(script, each)}
+        steps = {name: node for node in _near(script, call, names) if (name := _steps(node))}
+        if schedule is None:
+            names -= {name for name in names & set(steps) if _is_asked_for(script, steps[name], name)}
         for name in sorted(names & set(steps)):
             if engine in steps:
                 yield Finding(
-                    f"{name}.step() beside {engine}.step(), which steps the schedule that initialize was given",
+                    f"{name}.step() beside {engine}.step(), which steps {whose}",
                     (script.seen(steps[name], f"{engine}.step() alone"), script.seen(call)),
                     Fix(MEND, diff=f"-{script.code(steps[name])}", edits=taken_out(script, steps[name])),
                     script.place(steps[name]),
                 )
+
+
+LR_SCHEDULER = 5
+"""The place of the schedule among the arguments of deepspeed.initialize."""
+NOBODY = {"", "_", "__"}
+
+
+def _near(script: Script, call: ast.Call, names: set[str]) -> list[ast.Call]:
+    """Return the calls in the function of a call, or in its class where an attribute holds what it has made."""
+    owner = script.tree.class_of(call) if any(each.startswith("self.") for each in names) else None
+    near = {None, script.function(call)}
+    calls = script.nodes(ast.Call)
+    return [each for each in calls if script.function(each) in near or (owner and script.tree.class_of(each) is owner)]
+
+
+def _is_asked_for(script: Script, node: ast.Call, name: str) -> bool:
+    """Whether a test asks for a schedule first: a configuration that names none leaves it None."""
+    return any(name in script.code(each.test) for each in script.guards(node))
+
+
+def _is_stored_once(script: Script, name: str) -> bool:
+    """Whether one line of the file alone stores something under a name: a schedule of the script's own is another."""
+    named: list[ast.Name | ast.Attribute] = [*script.nodes(ast.Name), *script.nodes(ast.Attribute)]
+    return len([each for each in named if isinstance(each.ctx, ast.Store) and dotted(each) == name]) == 1
 
 
 def _steps(node: ast.Call) -> str:
