@@ -1,4 +1,4 @@
-"""A wrapper, a sampler or init_process_group is given a keyword that it does not have.
+"""A wrapper, a sampler or init_process_group is given a keyword that it does not have, or a text for a group.
 
 ## What happens
 
@@ -7,11 +7,15 @@ keyword argument 'device_id'": DDP wants `device_ids`, a list with the one GPU o
 belongs to `init_process_group`, and takes a `torch.device`. A DistributedSampler calls the number of ranks
 `num_replicas`. What a newer torch has is unknown to an older one.
 
+`process_group` is a group that `new_group` made, not the name of a backend: FSDP raises "AttributeError: 'str' object
+has no attribute 'rank'" over `process_group="nccl"`, DDP a TypeError. The backend is given to `init_process_group`.
+
 ## How to be sure
 
 The traceback ends in the user's own call.
 
-In a source (`ddpdoctor lint`): the name is that of torch, and the keyword is none that a torch had.
+In a source (`ddpdoctor lint`): the name is that of torch, and the keyword is none that a torch had; or the group is a
+text.
 
 ## How to mend it
 
@@ -30,7 +34,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DATA_PARALLEL, DDP, FSDP, INIT, Ailment, Finding, Fix, Record, Severity, lint, log_pattern
+from ddpdoctor.check import (
+    DATA_PARALLEL,
+    DDP,
+    FSDP,
+    INIT,
+    Ailment,
+    Finding,
+    Fix,
+    Record,
+    Severity,
+    keyword,
+    lint,
+    log_pattern,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -116,6 +133,27 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix(f"write {meant}" if meant else "leave it out"),
                         script.place(word.value),
                     )
+
+
+@lint
+def texts_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a text that a wrapper is given as its group."""
+    for call in script.calls(DDP, FSDP):
+        name = ADDRESSES[DDP if call in script.calls(DDP) else FSDP]
+        given = keyword(call, "process_group")
+        held = script.constant(given) if given is not None else None
+        if given is not None and held is not None and isinstance(held.value, str):
+            yield Finding(
+                f"{name} is given a text as its process group, {held.value!r}: "
+                f"{'an AttributeError' if name == ADDRESSES[FSDP] else 'a TypeError'}",
+                (script.seen(given, "a group of new_group, or nothing: the one of init_process_group"),),
+                Fix(
+                    "leave it out: the backend is an argument of init_process_group, which comes before",
+                    diff=f"+torch.distributed.init_process_group({held.value!r})   # once, before\n"
+                    f"-{name}(model, process_group={held.value!r})\n+{name}(model)",
+                ),
+                script.place(given),
+            )
 
 
 GONE = ("group", "bucket_cap", "init_sync", "process_groups", "ignored_parameters")
