@@ -18,8 +18,10 @@ OF_PROCESSES = re.compile(
     r"|\baccel\w*\.print\("
 )
 """What a script of Accelerate says that is meant for several processes."""
-LAUNCHED = r"--multi[-_]gpu\b|--num[-_]processes[= ]+(?:[2-9]|[1-9]\d)\b|\bnum_processes: *(?:[2-9]|[1-9]\d)\b"
-"""What a launch says that starts several processes of Accelerate."""
+SEVERAL = r"(?:--multi[-_]gpu\b|--num[-_]processes[= ]+(?:[2-9]|[1-9]\d)\b)"
+GOES_ON = r"(?:[^\n\\]|\\\n|\\.){0,400}?"
+"""What stands between the words of one command."""
+CONFIGURED = r"\bnum_processes: *(?:[2-9]|[1-9]\d)\b"
 
 
 def is_of_several_processes(script: Script, project: Around) -> bool:
@@ -28,12 +30,16 @@ def is_of_several_processes(script: Script, project: Around) -> bool:
         return False
     if OF_PROCESSES.search(script.text):
         return True
-    prepares = any(
-        isinstance(each.func, ast.Attribute) and each.func.attr == "prepare" for each in script.nodes(ast.Call)
-    )
-    return prepares and (
-        project.in_launches(LAUNCHED) or any(re.search(LAUNCHED, each) for each in project.launches_beside())
-    )
+    return any(True for _ in prepares(script, script.tree)) and is_launched_with_several(script, project)
+
+
+def is_launched_with_several(script: Script, project: Around) -> bool:
+    """Whether a launch script, or a README, starts several processes of the file."""
+    name = rf"\b{re.escape(script.path.replace(chr(92), '/').rpartition('/')[2])}\b"
+    here = rf"{SEVERAL}{GOES_ON}{name}"
+    if project.in_launches(here) or any(re.search(here, each) for each in project.launches_beside()):
+        return True
+    return project.in_launches(CONFIGURED) and project.in_launches(rf"\baccelerate launch\b{GOES_ON}{name}")
 
 
 def prepares(script: Script, tree: Tree) -> Iterator[ast.Call]:

@@ -10,6 +10,9 @@ requested 2 GPUs but launched 1 slurm tasks". Where nothing says so, the ranks t
 
 The two counts in the message; `echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES` in the job.
 
+In a batch script (`ddpdoctor lint`): its header asks for several tasks, it starts one process and no srun, and the
+script that it starts takes its rank and the number of all from Slurm: rank 0 waits for ranks that nobody starts.
+
 ## How to mend it
 
 One task for each GPU, `--ntasks-per-node` equal to devices and `--nodes` equal to num_nodes, and start
@@ -29,8 +32,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    PYTHONS,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    lint,
+    log_pattern,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, LaunchScript, Word
 
 AILMENT = Ailment("DDP412", Severity.ERROR)
 TASKS = (
@@ -154,3 +173,52 @@ def _of_nodes_that_all_are_the_first(record: Record, match: re.Match[str], local
         ),
         record.place,
     )
+
+
+STARTS_MORE = re.compile(r"\b(?:srun|mpirun|mpiexec|parallel|pdsh|ssh|for|while)\b|&\s*$", re.MULTILINE)
+SIZE_OF_SLURM = re.compile(r"[\"']SLURM_(?:NPROCS|NTASKS)[\"']")
+SIZE_OF_OTHERS = re.compile(r"[\"'](?:WORLD_SIZE|RANK|LOCAL_RANK)[\"']|spawn\(|SLURM_STEP|submitit|hostlist")
+
+
+@lint
+def of_one_process(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for one process that a batch script of several tasks starts, which takes the number of tasks for ranks."""
+    tasks = max(launch.count("ntasks") or 1, (launch.count("ntasks-per-node") or 1) * (launch.count("nodes") or 1))
+    if tasks < 2 or STARTS_MORE.search("\n".join(_code(launch))):  # noqa: PLR2004 - several
+        return
+    for line, begin, script in _started(launch):
+        text = project.beside(script.text) or ""
+        size = SIZE_OF_SLURM.search(text)
+        if (
+            size is None
+            or SIZE_OF_OTHERS.search(text)
+            or not re.search(r"init_process_group\([\s\S]{0,200}?\bworld_size=", text)
+        ):
+            continue
+        at = text.count("\n", 0, size.start()) + 1
+        yield Finding(
+            f"one process is started, and takes its number of ranks from Slurm, which counts {tasks} tasks: it waits "
+            "for ranks that nobody starts",
+            (
+                launch.seen(line, f"srun python {script.text}, which starts {tasks}"),
+                Evidence(text.splitlines()[at - 1].strip(), "", f"{script.text}:{at}"),
+            ),
+            Fix("let srun start a process for each task", command=f"srun python {script.text}"),
+            launch.place(line, begin),
+        )
+
+
+def _code(launch: LaunchScript) -> list[str]:
+    return [each for each in launch.lines if not each.lstrip().startswith("#")]
+
+
+def _started(launch: LaunchScript) -> Iterator[tuple[int, int, Word]]:
+    """Yield the scripts that one process alone runs: by python, or by torchrun without a number of processes."""
+    for each in launch.launches:
+        of_one = each.tool == "torchrun" and not {"nproc-per-node", "nnodes"} & set(each.options)
+        if of_one and each.script is not None and not each.outer:
+            yield each.line, each.command.words[0].begin, each.script
+    for command in launch.shell.commands:
+        match [*command.words]:
+            case [first, script, *_] if PYTHONS.match(first.text) and script.text.endswith(".py"):
+                yield command.line, first.begin, script

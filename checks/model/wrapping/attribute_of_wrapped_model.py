@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._accelerate import is_of_several_processes
+from ..._accelerate import is_launched_with_several
 from .._logs import APEX, TRAINER, beside, is_private
 from ._prepared import read_of_prepared
 
@@ -165,12 +165,15 @@ def of_prepared_models(script: Script, project: Around) -> Iterator[Finding]:
             if not script.learns(script.function(node) or script.module)
             else Fix("compute in forward what the loss is made of, and call the model itself"),
             script.place(node),
-            ambiguity=None if is_of_several_processes(script, project) else ONE_PROCESS,
+            ambiguity=None if is_launched_with_several(script, project) else HOW,
         )
 
 
-ONE_PROCESS = Ambiguity(
-    ("several processes run it: each has a DistributedDataParallel", "one process runs it: Accelerate wraps nothing"),
+HOW = Ambiguity(
+    (
+        "several processes run it, each with a DistributedDataParallel: it fails",
+        "one process runs it, which Accelerate wraps nothing for, or DeepSpeed or FSDP hands the attributes out",
+    ),
     "accelerate env   # num_processes, distributed_type",
 )
 

@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.text.bindings import dotted
-from ddpdoctor.source.training.holding import in_force, reads
+from ddpdoctor.source.training.holding import reads
+from ddpdoctor.source.training.wrapped import possible
 
 if TYPE_CHECKING:
+    from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Tree
 
 
@@ -30,10 +33,21 @@ def given_back(tree: Tree, call: ast.Call) -> Iterator[tuple[ast.expr, list[ast.
 
 
 def _reads(tree: Tree, taken: ast.expr, call: ast.Call) -> list[ast.expr]:
-    """Return where a variable is read while it can hold what a call gave it."""
+    """Return where a variable is read while it holds what a call gave it, and nothing else."""
     name = dotted(taken)
     if name is None or "." in name:
         return []
     scope = tree.scope(taken)
-    bound = [each for each in tree.bindings.get(scope, {}).get(name, ()) if call in {each.value, each.whole}]
-    return [each for each in reads(tree, scope, name) if bound and in_force(tree, bound[0], each)]
+    bindings = tree.bindings.get(scope, {}).get(name, ())
+    bound = [each for each in bindings if call in {each.value, each.whole}]
+    is_last = bool(bound) and all(each.line <= bound[0].line for each in bindings)
+    return [
+        each
+        for each in reads(tree, scope, name)
+        if bound and (_is_held(tree, bound[0], each) if tree.scope(each) is scope else is_last)
+    ]
+
+
+def _is_held(tree: Tree, bound: Binding, node: ast.expr) -> bool:
+    held = possible(tree, values(tree, node), node)
+    return len(held) == 1 and held[0] is bound
