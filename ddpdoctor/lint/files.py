@@ -12,7 +12,7 @@ from ddpdoctor.lint.reading import kind
 from ddpdoctor.suggest import why_no_file
 
 SKIPPED = frozenset(
-    ".git .hg .svn .venv venv env node_modules site-packages __pycache__ .tox .nox build dist .eggs .mypy_cache"
+    ".git .hg .svn .venv venv env node_modules site-packages __pycache__ .tox .nox .eggs .mypy_cache"
     " .ruff_cache .pytest_cache .ipynb_checkpoints".split()
 )
 
@@ -40,10 +40,20 @@ def find(names: tuple[str, ...], exclude: tuple[str, ...], base: Path) -> list[P
 
 def _below(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if each not in SKIPPED and not each.endswith(".egg-info"))
+        folders[:] = sorted(each for each in folders if not _is_skipped(where, each))
         yield from (
             Path(where, each) for each in sorted(files) if kind(each) is not None and Path(where, each).is_file()
         )
+
+
+BUILT = {"dist", "build"}
+"""Folders of what was built, unless Python files lie in them: users keep the distributed part of a project there."""
+
+
+def _is_skipped(where: str, folder: str) -> bool:
+    if folder in BUILT:
+        return next(Path(where, folder).glob("*.py"), None) is None
+    return folder in SKIPPED or folder.endswith(".egg-info")
 
 
 def _is_excluded(path: Path, patterns: tuple[str, ...], base: Path) -> bool:

@@ -127,6 +127,14 @@ def test_yaml_is_read_with_the_places_of_its_keys() -> None:
     assert all(text[each.begin :].startswith(each.name) for each in launch.settings)
 
 
+def test_a_folder_named_dist_is_looked_through_where_python_files_lie_in_it(tmp_path: Path) -> None:
+    """What was built is left out; the distributed part of a project, which many keep in `dist`, is not."""
+    for name in ("dist/train.py", "built/dist/package-1.0/train.py", "built/build/lib/train.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("import torch\n")
+    assert find((str(tmp_path),), (), tmp_path) == [tmp_path / "dist/train.py"]
+
+
 def test_folders_are_looked_through_for_files_that_start_trainings(tmp_path: Path) -> None:
     """By their names; a file of another name is looked at where it is named."""
     for name in (

@@ -14,6 +14,9 @@ world size. ddpdoctor compares both when a pass begins.
 
 Where part of a data set is meant, a `Subset` says so to both the loader and the sampler.
 
+In a source (`ddpdoctor lint`): the two data sets are made by one class, one of them for training and the other for
+tests.
+
 ## How to mend it
 
     sampler = DistributedSampler(train_set)
@@ -26,13 +29,31 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/utils/dat
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Training,
+    dotted,
+    given,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+from ..._source import LOADER, SAMPLER
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Sampler
+    from ddpdoctor.check import Sampler, Script
 
 AILMENT = Ailment("DDP617", Severity.WARNING)
 FIX = Fix(
@@ -79,3 +100,68 @@ def _share(sampler: Sampler, length: int) -> int | None:
     if sampler.drop_last and length % sampler.replicas:
         return -(-(length - sampler.replicas) // sampler.replicas)
     return -(-length // sampler.replicas)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a loader of test data whose sampler was made for the training's, or the other way round."""
+    for loader in script.calls(LOADER):
+        data, sampler = given(loader, 0, "dataset"), _sampler(script, loader)
+        other = given(sampler, 0, "dataset") if sampler is not None else None
+        if data is None or sampler is None or other is None or dotted(data) == dotted(other):
+            continue
+        if _are_of_two_splits(script, data, other):
+            right = script.code(sampler).replace(script.code(other), script.code(data), 1)
+            yield Finding(
+                f"the sampler of the loader of {script.code(data)} was made for {script.code(other)}, which has "
+                "another number of samples",
+                (script.seen(sampler, right), script.seen(loader)),
+                Fix(
+                    "make the sampler for the data set of its loader",
+                    edits=(script.replaced(other, script.code(data)),),
+                )
+                if len([each for each in script.calls(LOADER) if _sampler(script, each) is sampler]) == 1
+                else FIX,
+                script.place(sampler),
+            )
+
+
+def _sampler(script: Script, loader: ast.Call) -> ast.Call | None:
+    """Return the DistributedSampler that a loader is given, by its name or in a dict of options, if by any way."""
+    handed = keyword(loader, "sampler")
+    for word in loader.keywords if handed is None else ():
+        options = script.value(word.value) if word.arg is None else None
+        for key, value in zip(options.keys, options.values, strict=True) if isinstance(options, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and key.value == "sampler":
+                handed = value
+    if handed is None:
+        return None
+    held = script.can_hold(handed) if isinstance(handed, (ast.Name, ast.Attribute)) else [handed]
+    made = [each for each in held if not (isinstance(each, ast.Constant) and each.value is None)]
+    one = made[0] if len(made) == 1 else None
+    return one if isinstance(one, ast.Call) and script.resolve(one.func) == SAMPLER else None
+
+
+TRAINS, TESTS = re.compile(r"train", re.IGNORECASE), re.compile(r"(?<![a-z])(?:test|val|eval|dev)", re.IGNORECASE)
+
+
+def _are_of_two_splits(script: Script, one: ast.expr, other: ast.expr) -> bool:
+    """Whether two data sets are objects of one class, of which one was told to be for training and the other not."""
+    made = [script.held(each) if isinstance(each, (ast.Name, ast.Attribute)) else None for each in (one, other)]
+    match made:
+        case [ast.Call(func=first) as here, ast.Call(func=second) as there] if ast.unparse(first) == ast.unparse(
+            second
+        ):
+            return {_split(here), _split(there)} == {"train", "test"}
+    return False
+
+
+def _split(made: ast.Call) -> str:
+    """Return which split the literals of a call name; empty where they name none, or both."""
+    told = [keyword(made, "train"), *made.args, *(each.value for each in made.keywords)]
+    flag = told[0]
+    if isinstance(flag, ast.Constant) and isinstance(flag.value, bool):
+        return "train" if flag.value else "test"
+    texts = [each.value for each in told if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    names = {name for name, word in (("train", TRAINS), ("test", TESTS)) if any(map(word.search, texts))}
+    return names.pop() if len(names) == 1 else ""
