@@ -33,6 +33,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -188,7 +189,26 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         if learned is None or (unknown and learned[1]) or (place.line, place.column) in told:
             continue
         found.append(of_flow(script, call, learned[0]))
-    yield from found or ([] if unknown else by_all_loaders(script))
+    dummies = {script.place(each).line for each in script.calls(SAMPLER) if _is_of_dummies(script, each)}
+    for each in found or ([] if unknown else by_all_loaders(script)):
+        if each.place.line not in dummies:
+            yield each
+
+
+DUMMIES = re.compile(r"dummy|dummies|synthetic|fake|random", re.IGNORECASE)
+DRAWN = re.compile(r"torch\.(?:rand|randn|randint|empty|zeros|ones)$")
+
+
+def _is_of_dummies(script: Script, sampler: ast.Call) -> bool:
+    """Whether a function that says so by its name shares out numbers that it has drawn: their order says nothing."""
+    function = script.function(sampler)
+    data = script.held(sampler.args[0]) if sampler.args and isinstance(sampler.args[0], ast.Name) else None
+    if not isinstance(function, ast.FunctionDef) or not DUMMIES.search(function.name):
+        return False
+    if not isinstance(data, ast.Call) or script.resolve(data.func) != "torch.utils.data.TensorDataset":
+        return False
+    made = [script.value(each) for each in data.args]
+    return all(isinstance(each, ast.Call) and DRAWN.match(script.resolve(each.func) or "") for each in made)
 
 
 @lint
