@@ -43,7 +43,6 @@ torch.distributed.all_reduce.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -75,7 +74,8 @@ from .._places import file_of_first_step
 from .._rank_parts import told_alone
 from .._source import is_own
 from ._evaluated_alone import evaluated_alone
-from ._sums import is_list, unreduced
+from ._put_together import ADDED, WHOLE, fix, named
+from ._sums import unreduced
 from ._told_sums import told_after
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         if use is not None:
             told.add(each.loop)
             yield Finding(
-                f"one rank alone evaluates {_named(each.loop.iter)}, which holds its share of the samples: what it "
+                f"one rank alone evaluates {named(each.loop.iter)}, which holds its share of the samples: what it "
                 "tells is of that share",
                 (script.seen(each.loop, "a loader of all samples"), each.sampler, each.guard, script.seen(use)),
                 Fix("give the rank that evaluates all samples: a loader without a DistributedSampler", diff=WHOLE),
@@ -113,47 +113,15 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             told.add(loop)
             own = ", ".join(dict.fromkeys(name for each, name, _ in found if each is loop))
             yield Finding(
-                f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",
+                f"what is summed over {named(loop.iter)} is of one rank's share, and is told as that of all",
                 (
                     script.seen(loop, f"{own} of all ranks, put together behind the loop"),
                     sampler,
                     script.seen(use),
                 ),
-                _fix(script, loop, held, sampler),
+                fix(script, loop, held, sampler),
                 script.place(loop),
             )
-
-
-def _named(iterated: ast.expr) -> str:
-    while isinstance(iterated, ast.Call) and iterated.args:
-        iterated = iterated.args[0]
-    return ast.unparse(iterated)
-
-
-def _fix(script: Script, loop: ast.For, held: str, sampler: Evidence) -> Fix:
-    """Return how to put the parts together: sums are added up, and lists are gathered before anything is computed."""
-    if ".prepare(" in sampler.seen:
-        return Fix("gather what each process has computed of its batch, and count that", diff=GATHERED)
-    if is_list(script, loop, held):
-        return Fix(f"gather {held} of all ranks, then compute", diff=EXTENDED.replace("held", held))
-    return Fix("add up the sums and counts of all ranks, then divide", diff=ADDED)
-
-
-GATHERED = "+outputs, targets = accelerator.gather_for_metrics((outputs, targets))   # in the loop, on all processes"
-EXTENDED = (
-    "+parts = [None] * torch.distributed.get_world_size()\n+torch.distributed.all_gather_object(parts, held)\n"
-    "+held = [each for part in parts for each in part]"
-)
-ADDED = (
-    "+totals = torch.tensor([correct, count], dtype=torch.float64, device=device)\n"
-    "+torch.distributed.all_reduce(totals)\n+accuracy = (totals[0] / totals[1]).item()"
-)
-
-
-WHOLE = (
-    "-val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False))\n"
-    "+val_loader = DataLoader(val_set)   # on the rank that evaluates"
-)
 
 
 @watch(Evaluated)

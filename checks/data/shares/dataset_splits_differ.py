@@ -38,7 +38,6 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -65,6 +64,7 @@ from ddpdoctor.check import (
 from ..._source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
+from ._split_in_ranks import SPLITTERS, SPLITTERS_BY_NAME, is_launched, is_on_each_rank, is_shared_out
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -161,16 +161,11 @@ SORT = Fix(
 )
 
 
-SPLITTERS = {
-    "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
-    "sklearn.model_selection.train_test_split": ("random_state", "0"),
-}
 GENERATORS = {
     "torch.utils.data.random_split": frozenset({"torch.manual_seed", "torch.random.manual_seed"}),
     "sklearn.model_selection.train_test_split": frozenset({"numpy.random.seed"}),
 }
 """What seeds the generator of the process that each of them draws from."""
-SPLITTERS_BY_NAME = {name.rpartition(".")[2]: seed for name, seed in SPLITTERS.items()}
 SEEDED = (
     r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
     r"|scatter"
@@ -178,13 +173,12 @@ SEEDED = (
 """What says that the ranks are made to draw alike, or that one of them tells the others."""
 TOLD = r"broadcast(?!_param|_opt|_buf)|rng_state|scatter"
 """What says that one of the ranks tells the others, or that a state is put back."""
-SPAWNS = ("torch.multiprocessing.spawn",)
 
 
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a random split that each rank makes, where nothing in reach is seeded."""
-    if script.frameworks - {"horovod", *OF_THE_MODEL} or project.does(SEEDED) or not _is_shared_out(script, project):
+    if script.frameworks - {"horovod", *OF_THE_MODEL} or project.does(SEEDED) or not is_shared_out(script, project):
         return
     for call in script.calls(*SPLITTERS):
         word, value = SPLITTERS[script.resolve(call.func) or ""]
@@ -195,7 +189,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             or (isinstance(shuffles, ast.Constant) and not shuffles.value)
         ):
             continue
-        if script.waits_before(call) or not _on_each_rank(script, call):
+        if script.waits_before(call) or not is_on_each_rank(script, call):
             continue
         yield Finding(
             f"each rank splits the data for itself: {script.code(call.func)} is not seeded, so no two ranks agree",
@@ -211,7 +205,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def seeded_apart(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a random split that each rank makes after it has seeded its generator with its own rank."""
-    if script.frameworks - OF_THE_MODEL or not _is_shared_out(script, project) or project.does(TOLD):
+    if script.frameworks - OF_THE_MODEL or not is_shared_out(script, project) or project.does(TOLD):
         return
     for call in script.calls(*SPLITTERS):
         path = script.resolve(call.func) or ""
@@ -219,7 +213,7 @@ def seeded_apart(script: Script, project: Around) -> Iterator[Finding]:
         if is_open(call) or keyword(call, word) is not None or ast.unparse(call).endswith("shuffle=False)"):
             continue
         seed = seeded_by_rank(script.tree, call, GENERATORS[path])
-        if seed is None or script.waits_before(call) or not _on_each_rank(script, call):
+        if seed is None or script.waits_before(call) or not is_on_each_rank(script, call):
             continue
         yield Finding(
             f"each rank splits the data for itself: {script.code(call.func)} draws after a seed that has the rank in "
@@ -259,7 +253,7 @@ def of_hugging_face(script: Script, project: Around) -> Iterator[Finding]:
             continue
         if call.func.attr == "shuffle" and (call.args or call.keywords):
             continue  # a list's, or that of a stream, with its buffer
-        is_reached = _is_launched(script, project, call) if by_trainer else _on_each_rank(script, call)
+        is_reached = is_launched(script, project, call) if by_trainer else is_on_each_rank(script, call)
         if is_reached:
             does = OF_ROWS[call.func.attr]
             yield Finding(
@@ -272,40 +266,3 @@ def of_hugging_face(script: Script, project: Around) -> Iterator[Finding]:
 
 OF_ROWS = {"train_test_split": "splits", "shuffle": "shuffles"}
 """Methods of a data set of Hugging Face that draw numbers."""
-
-
-def _is_launched(script: Script, project: Around, call: ast.Call) -> bool:
-    """Whether a launch line starts the script as several processes, which all come to a call."""
-    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
-    launchers = r"torchrun|deepspeed|accelerate launch|torch\.distributed\.(?:run|launch)"
-    return script.all_ranks_reach(call) and project.in_launches(rf"(?:{launchers})\b(?:[^\n]|\\\n){{0,400}}?\b{name}\b")
-
-
-def _is_shared_out(script: Script, project: Around) -> bool:
-    """Whether a DistributedSampler of this file, or of one that it imports, shares data out."""
-    if script.calls(SAMPLER):
-        return True
-    files = project.trees("DistributedSampler") if script.calls(*SPLITTERS) else ()
-    return any(script.names_in(tree, call.func) == SAMPLER for _, tree in files for call in tree.of(ast.Call))
-
-
-def _on_each_rank(script: Script, call: ast.Call) -> bool:
-    """Whether all ranks come to a call; those that are spawned run the top of the file once more."""
-    if not script.joins and not script.calls("horovod.torch.init"):
-        return False
-    if script.function(call) is None and script.calls(*SPAWNS):
-        return (
-            script.cells is None
-            and not script.guards(call)
-            and script.tree.class_of(call) is None
-            and not _parents_alone(script, call)
-        )
-    return script.all_ranks_reach(call)
-
-
-def _parents_alone(script: Script, call: ast.Call) -> bool:
-    """Whether what is split goes to the ranks as an argument of spawn."""
-    statement = script.tree.statement(call)
-    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)} if statement else set()
-    passed = [node for start in script.calls(*SPAWNS) for node in ast.walk(start) if isinstance(node, ast.Name)]
-    return any(each.id in names for each in passed)
