@@ -104,10 +104,20 @@ OWN_GPU = re.compile(r"\bcurrent_device\(\)")
 """What takes the GPU that a process has without a choice: each is shown one of its own, by its launcher."""
 
 
+def _shows_each_its_own(script: Script) -> bool:
+    """Whether the file shows each process a GPU by its rank, before CUDA starts: cuda:0 is another one on each then."""
+    shown = [each.value for each in script.nodes(ast.Assign) if "CUDA_VISIBLE_DEVICES" in ast.unparse(each.targets[0])]
+    names = [part for each in shown for part in ast.walk(each) if isinstance(part, ast.Name)]
+    made = [*shown, *(each for name in names for each in script.origins(name))]
+    return any("rank" in ast.unparse(each).lower() for each in made)
+
+
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
     if script.frameworks - {"horovod"} or (OWN_GPU.search(script.text) and "set_device" not in script.text):
+        return
+    if _shows_each_its_own(script):
         return
     on_gpus = ON_GPUS.search(script.text) or project.says(r"\bnccl\b")
     if not on_gpus and (script.runs_in_ranks or not project.mentions("nccl")):

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
 
-from ..._source import STARTED_BY_LAUNCHERS
+from ..._source import STARTED_BY_LAUNCHERS, target
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -49,13 +49,21 @@ def in_source(script: Script) -> Iterator[Finding]:
         given = [*call.args, *(word.value for word in call.keywords if word.arg != "config")]
         told_apart = is_open(call) or any(word.arg in APART and not _is_online(word) for word in call.keywords)
         differs = any(_differs_by_more_than_clock(script, each) for each in given)
-        if not told_apart and not differs and _is_reached(script, call):
+        if not told_apart and not differs and _is_reached(script, call) and not _is_never_written(script, call):
             yield Finding(
                 f"every rank makes a {script.code(call.func)}",
                 (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
                 Fix("make it on one rank, and ask for it where something is written"),
                 script.place(call),
             )
+
+
+def _is_never_written(script: Script, call: ast.Call) -> bool:
+    """Whether nothing is done with a writer but that it is closed: it leaves an empty file for each rank."""
+    name = target(script, call)
+    reads = script.tree.read.get(name or "", [])
+    asked = [parent.attr for each in reads if isinstance(parent := script.tree.parents[each], ast.Attribute)]
+    return bool(reads) and len(asked) == len(reads) and set(asked) <= {"close", "flush"}
 
 
 APART = {"group", "mode", "settings"}

@@ -35,6 +35,8 @@ MEND = Fix(
     diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
 )
 TELLS = r"(?<!def )(?<!dataset\.)set_epoch"
+REORDERS = r"\.(?:re)?shuffle\w*\([^)\n]*\bepoch"
+"""What gives the data set itself another order in each epoch."""
 """What can tell a sampler its epoch: neither a method that nobody calls, nor one that a data set has for itself."""
 DISTRIBUTED = "DistributedSampler"
 

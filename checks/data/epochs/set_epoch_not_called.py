@@ -68,6 +68,7 @@ from ._epochs_in_source import (
     DISTRIBUTED,
     MEND,
     OF_GRADIENTS,
+    REORDERS,
     TELLS,
     are_others_told,
     by_all_loaders,
@@ -178,7 +179,9 @@ def on_another_sampler(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
-    if script.frameworks - OF_GRADIENTS or not script.calls(SAMPLER) or project.does(TELLS):
+    if script.frameworks - OF_GRADIENTS or not script.calls(SAMPLER) or project.does(TELLS) or project.does(REORDERS):
+        return
+    if all(_is_without_group(script, each) for each in script.calls(SAMPLER)):
         return
     unknown = bool(project.unknown() or script.frameworks)
     found = [] if unknown else [*by_names(script)]
@@ -189,9 +192,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         if learned is None or (unknown and learned[1]) or (place.line, place.column) in told:
             continue
         found.append(of_flow(script, call, learned[0]))
-    dummies = {script.place(each).line for each in script.calls(SAMPLER) if _is_of_dummies(script, each)}
+    others = [each for each in script.calls(SAMPLER) if _is_of_dummies(script, each) or _is_without_group(script, each)]
+    left = {script.place(each).line for each in others}
     for each in found or ([] if unknown else by_all_loaders(script)):
-        if each.place.line not in dummies:
+        if each.place.line not in left:
             yield each
 
 
@@ -211,10 +215,15 @@ def _is_of_dummies(script: Script, sampler: ast.Call) -> bool:
     return all(isinstance(each, ast.Call) and DRAWN.match(script.resolve(each.func) or "") for each in made)
 
 
+def _is_without_group(script: Script, sampler: ast.Call) -> bool:
+    """Whether a sampler is made on the way of one process alone, which has no group to ask: it raises at once."""
+    return any(each.is_alone(script.tree) for each in script.guards(sampler))
+
+
 @lint
 def while_others_are_told(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a sampler of a training that is never told the epoch, where others of the file are."""
-    if script.frameworks - OF_GRADIENTS or not project.does(TELLS):
+    if script.frameworks - OF_GRADIENTS or not project.does(TELLS) or project.does(REORDERS):
         return
     for call in script.calls(SAMPLER):
         learned = script.learned(call) if is_shuffled(script, call) and not is_reseeded(script, call) else None

@@ -48,9 +48,15 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     return is_called or _is_called_abroad(tree, function, seen)
 
 
+RARE = re.compile(r"\bis_?(?:nan|inf)\(|\bnot [\w.]*isfinite\(", re.IGNORECASE)
+"""What asks whether a number of this rank has gone wrong, as it does on one of them first."""
+
+
 def _lets_some(tree: Tree, guard: Guard) -> bool:
     """Whether a test can keep ranks away, is about one process alone, or asks for what some ranks alone are given."""
     if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds):
+        return True
+    if guard.holds and RARE.search(ast.unparse(guard.test)):
         return True
     if is_without_group(tree, guard) or is_of_one_process(tree, guard):
         return True

@@ -38,7 +38,9 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
     seen = set() if seen is None else seen
     for each in parts(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
-        if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
+        if PERSONAL.search(text) and not _is_given_here(tree, each):
+            return True
+        if OF_HYDRA.search(text) and "hydra" in tree.read:
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
         if not is_named or not isinstance(each, ast.expr) or is_shared(tree, each, 1):
@@ -51,6 +53,12 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
         if any(_is_personal(tree, binding, depth, seen) for binding in held):
             return True
     return False
+
+
+def _is_given_here(tree: Tree, node: ast.AST) -> bool:
+    """Whether a variable is given all its values where they can be seen, which say more than its name does."""
+    held = at(tree, node) if isinstance(node, ast.Name) else []
+    return bool(held) and all(each.value is not None for each in held)
 
 
 def _is_own(node: ast.AST) -> bool:

@@ -203,6 +203,10 @@ FINE = re.compile(r"%[-_0^#]?[SfscXTr+]")
 def is_coarse_time(node: ast.AST) -> bool:
     """Whether it is a time told to the day, the hour or the minute, which ranks that start together have alike."""
     match node:
+        case ast.Attribute(attr="tm_year" | "tm_mon" | "tm_mday" | "tm_yday" | "tm_hour" | "tm_min"):
+            return True
+        case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="now" | "today")), attr=part):
+            return part in {"year", "month", "day", "hour", "minute"}
         case ast.Call(func=ast.Attribute(attr="strftime"), args=[*_, ast.Constant(value=str(shown))]):
             pass
         case ast.Call(func=ast.Attribute(attr="strftime"), args=[ast.Constant(value=str(shown)), *_]):
