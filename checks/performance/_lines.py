@@ -12,6 +12,7 @@ WAITS = (LineKind.BACKWARD, LineKind.COLLECTIVE, LineKind.OBJECTS_EXCHANGED, Lin
 LOADS = (LineKind.DATA, LineKind.LOADER_BEGUN)
 """What may end when other processes have: the workers of a loader."""
 STANDS_OUT = 0.1  # of the time
+HARDLY = 0.02  # of the time: a line in which the others are so seldom is none of theirs
 
 
 def share(told: LinesSampled, line: SampledLine, rank: RankSteps) -> float:
@@ -64,6 +65,16 @@ def more_than_others(training: Training, rank: int) -> SampledLine | None:
     return next(lines, None) if most >= STANDS_OUT else None
 
 
+def is_of_others(training: Training, rank: int, line: SampledLine) -> bool:
+    """Whether other ranks spend some of their time in a line as well."""
+    return any(
+        (each.file, each.line) == (line.file, line.line) and each.nanoseconds >= HARDLY * told.nanoseconds
+        for number, told in training.by_rank(LinesSampled).items()
+        if number != rank
+        for each in told.sampled
+    )
+
+
 def of_kind(training: Training, kind: str) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
     """Yield the longest line of each rank that does such a thing."""
     for rank, told in sorted(training.by_rank(LinesSampled).items()):
@@ -86,6 +97,13 @@ def computes_while_loading(training: Training, rank: int) -> float | None:
     lines = [each for each in (told.sampled if told else ()) if each.kind in LOADS]
     spent = sum(map(own, lines))
     return sum(each.processor for each in lines) / spent if spent else None
+
+
+def computes_to_load(training: Training, rank: int) -> float:
+    """Return the seconds of a step that the thread computes in its loader; 0 where that was not looked at."""
+    told = training.by_rank(LinesSampled).get(rank)
+    lines = [each for each in (told.sampled if told else ()) if each.kind in LOADS]
+    return sum(each.processor for each in lines) / max(1, told.steps) / 1e9 if told else 0.0
 
 
 def computed(training: Training, rank: int, kind: str) -> float:

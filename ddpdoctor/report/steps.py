@@ -21,7 +21,7 @@ BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
 WIDE = 0.1  # of the parameters
 LINE = 0.05  # of the time: a line that takes less has no row
 COUNTED = "What was counted, and needs no clock"
-SENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier"}
+SENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier", "self.log(sync_dist=True)"}
 EACH = 0.8  # of a line, of a step: as good as one in each
 OFTEN = 1.5  # small collectives of a line, of a step: what a step has once is said by the lines that take long
 MANY, TINY = 8, 1 << 18  # buckets; bytes of one on average

@@ -15,13 +15,17 @@ SMALL = 1024  # numbers of a collective: a metric, or a decision
 READS = "Tensor."
 ALONE = (READS, "print", "logging")
 """What a rank does by itself: all others are collectives, in which it waits."""
+LOGGED = "self.log(sync_dist=True)"
+"""What a LightningModule has reduced by a line that logs: the watch counts it under this name."""
+FEW = 4  # of a step: where so many collectives are counted, no clock has to say that they are many
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a call at a line takes of a step; ``loop`` is the line of the loop that it is made for, as file:line.
 
-    ``whole``: all that the function does in which the calls are made counts.
+    ``whole``: all that the function does in which the calls are made counts. ``counted``: the ranks wait for cores, so
+    that the number of calls is what is certain, and the time is theirs and that of the wait.
     """
 
     what: str
@@ -29,6 +33,7 @@ class Cost:
     seconds: float
     loop: str = ""
     whole: bool = False
+    counted: bool = False
 
     @property
     def most(self) -> TimedCall:
@@ -64,12 +69,13 @@ def cost_of(event: StepsTimed, training: Training, cost: Cost, total: float) -> 
     busy = any(each.starved > STARVED for each in event.ranks)
     steps = {each.rank: each for each in event.ranks if each.rank in cost.calls}
     if not cost.what.startswith(ALONE):
-        if busy or len(cost.calls) < training.world_size:
+        often = min(each.times / max(1, each.steps) for each in cost.calls.values())
+        if (busy and often < FEW and cost.what != LOGGED) or len(cost.calls) < training.world_size:
             return cost
         parts = [_collective(training, rank, cost.calls[rank]) for rank in steps]
         share, loop = min(parts, default=(1.0, ""))
         timed = min(each.nanoseconds for each in cost.calls.values()) / 1e9
-        return replace(cost, seconds=min(timed, share * total), loop=loop)
+        return replace(cost, seconds=min(timed, share * total), loop=loop, counted=busy)
     timed = max(each.nanoseconds for each in cost.calls.values()) / 1e9
     part, loop = max((_share(training, steps[rank], cost.calls[rank]) for rank in steps), default=(0.0, ""))
     if part * total > timed or busy:
@@ -101,6 +107,10 @@ def _share(training: Training, rank: RankSteps, call: TimedCall) -> tuple[float,
 def _collective(training: Training, rank: int, call: TimedCall) -> tuple[float, str]:
     """Return the share of its time that a rank was in a collective of this line, and for which line of the loop."""
     told = training.by_rank(LinesSampled).get(rank)
+    if call.what == LOGGED:  # within the forward of the wrapper, and in an optimizer's closure
+        parts = [part for line in (told.sampled if told else ()) for part in line.inside]
+        spent = sum(part[3] for part in parts if part[:2] == (call.file, call.line))
+        return (spent / max(1, told.nanoseconds) if told and spent else 1.0), ""
     lines = [
         each
         for each in (told.sampled if told else ())

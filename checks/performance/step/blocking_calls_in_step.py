@@ -17,15 +17,18 @@ of a module, the backward and an optimizer's step, and of collectives those of a
 decision. What is larger is large-collective-each-step. Before the calls are timed, it is looked every few
 milliseconds where the thread is; of many calls in a step the line's share of that counts where it is larger: timing
 makes calls longer. Of collectives it counts where it is smaller. Where ranks wait for a core, it alone counts, without
-what that takes, and of collectives nothing is said. On a GPU ddpdoctor shows the times, and does not judge them:
-Python waits there for kernels that have to be computed anyway. Where torch.compile has compiled something, nothing is
-timed.
+what that takes, and collectives are counted: four or more a step at a line. What a LightningModule logs with
+`sync_dist=True` is told by the lines that log: a barrier and an all_reduce for each value. On a GPU ddpdoctor shows the
+times, and does not judge them: Python waits there for kernels that have to be computed anyway. Where torch.compile has
+compiled something, nothing is timed.
 
 ## How to mend it
 
 Keep tensors, add them up (`total += loss.detach()`), and read, print and log once in a hundred steps or after the
-epoch. Average a metric over the ranks there as well. What looks at each parameter by itself (a norm, a test for NaN)
-does it with one call for all: `torch.nn.utils.clip_grad_norm_` returns the norm of all gradients.
+epoch. Average a metric over the ranks there as well: in Lightning `self.log(..., on_step=False, on_epoch=True,
+sync_dist=True)`. A barrier beside another collective, or beside a backward, can go. What looks at each parameter by
+itself (a norm, a test for NaN) does it with one call for all: `torch.nn.utils.clip_grad_norm_` returns the norm of all
+gradients.
 
 ## Versions and sources
 
@@ -56,6 +59,7 @@ from .._steps import on_cpu, promise
 from ..source._at_line import NUMBERS, PARAMETERS, what_at
 from ..source._step_body import seldom
 from ._calls import ALONE, READS, SMALL, Cost, by_line, cost_of
+from ._collectives import of_collectives
 from ._rows import most, rows_of, taken
 
 AILMENT = Ailment("DDP906", Severity.NOTE)
@@ -80,19 +84,22 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     total = statistics.median(took)
     by_function: dict[str, list[Cost]] = {}
     short: dict[bool, list[Cost]] = {True: [], False: []}  # those that read tensors, and those that print or log
+    sent: list[Cost] = []
     loops = _told_loops(event, training)
     for (what, *at), calls in by_line(told).items():
         is_large = min(each.numbers for each in calls.values()) > SMALL
         if is_large or _is_told_with_its_loop(what, what_at(*at), loops):
             continue
         cost = cost_of(event, training, Cost(what, calls, 0.0), total)
-        if cost.seconds < max(LEAST, MUCH * total):
-            if what.startswith(ALONE):
-                short[what.startswith("Tensor.")].append(cost)
+        if not what.startswith(ALONE):
+            sent.append(cost)
+        elif cost.seconds < max(LEAST, MUCH * total):
+            short[what.startswith("Tensor.")].append(cost)
         elif cost.whole:
             by_function.setdefault(cost.loop, []).append(cost)
         else:
             yield _finding(cost, told, took)
+    yield from of_collectives(sent, told, took, max(LEAST, MUCH * total))
     for costs in by_function.values():
         yield _of_function(costs, told, took)
     for of_kind in short.values():
@@ -159,7 +166,7 @@ def _finding(cost: Cost, told: dict[int, CallsTimed], took: list[float]) -> Find
             )
             for number, each in list(cost.calls.items())[:SHOWN]
         ),
-        _fix(cost, often, took),
+        _fix(cost, took),
         Place(file=call.file, line=call.line),
     )
 
@@ -182,12 +189,12 @@ def _of_function(costs: list[Cost], told: dict[int, CallsTimed], took: list[floa
             )
             for at, each in enumerate(costs[:SHOWN])
         ),
-        _fix(first, often, took),
+        _fix(first, took),
         Place(file=call.file, line=call.line),
     )
 
 
-def _fix(cost: Cost, often: float, took: list[float]) -> Fix:
+def _fix(cost: Cost, took: list[float]) -> Fix:
     then = promise(took, [cost.seconds] * len(took))
     file, _, number = (cost.loop or f"{cost.most.file}:{cost.most.line}").rpartition(":")
     if cost.what in {"print", "logging"}:
@@ -197,14 +204,7 @@ def _fix(cost: Cost, often: float, took: list[float]) -> Fix:
             "where it only reports, call it once in a hundred steps; where the training needs it, let it work on all "
             f"tensors at once and read none (torch.nn.utils.clip_grad_norm_, torch.stack): {then} without it"
         )
-    if cost.what.startswith("Tensor."):
-        return Fix(
-            f"keep the tensor, and read it once in a hundred steps or after the epoch: {then}",
-            diff=seldom(file, int(number)),
-        )
-    at_once = f"put the {often:.0f} numbers of a step into one tensor (torch.stack), and " if often >= 2 else ""  # noqa: PLR2004 - more than one
     return Fix(
-        f"{at_once}where the training does not need it in each step, let the ranks agree once in a hundred, in the "
-        f"same ones on all ranks: {then}",
+        f"keep the tensor, and read it once in a hundred steps or after the epoch: {then}",
         diff=seldom(file, int(number)),
     )

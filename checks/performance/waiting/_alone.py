@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import LinesSampled, RankSteps, SampledLine, StepsTimed, Training
 
-from .._lines import LOADS, WAITS, own
+from .._lines import HARDLY, LOADS, WAITS, own
 from .._steps import LARGE
 
 LEAST = 0.002  # seconds of a step
-HARDLY = 0.02  # of the time: a line in which the others are so seldom is none of theirs
 FEWEST, PART = 5, 0.1  # steps, and their share of those looked at: what is rarer is no matter of each step
 
 

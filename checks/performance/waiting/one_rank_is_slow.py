@@ -46,16 +46,19 @@ from ddpdoctor.check import (
     Place,
     Profiled,
     RankSteps,
+    SampledLine,
     Severity,
     StepsTimed,
     Training,
     watch,
 )
 
-from .._lines import more_than_others, seen as seen_line
+from .._lines import computes_to_load, is_of_others, more_than_others, seen as seen_line
 from .._steps import LARGE, Behind, behind, middle, on_cpu, promise, seen
+from ..source._at_line import ASLEEP, what_at
 from ._alone import Alone, alone
 from ._computing import computes_longer
+from ._what_it_reads import look_at_what_it_reads
 
 AILMENT = Ailment("DDP904", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -76,9 +79,14 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         if (found := alone(event, training)) is not None:
             yield _alone(found)
         elif (longer := computes_longer(event, training)) is not None:
-            yield _computing(longer, training)
+            loads = _is_loading(longer, training)
+            if not loads or behind(event, "data") is None:  # else its loader is told by its own check
+                yield _computing(longer, training, loads=loads)
         return
     line = more_than_others(training, late.rank.rank)
+    shared = line is not None and is_of_others(training, late.rank.rank, line)
+    if line is not None and shared and _sleeps(line):  # who comes first sleeps longest: told with the line itself
+        return
     told = training.by_rank(LinesSampled).get(late.rank.rank)
     excess = {part: middle(late.rank, part) - statistics.median(middle(each, part) for each in others)
               for part in PARTS}  # fmt: skip
@@ -94,19 +102,33 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             *_own(late.rank, others),
             *([seen_line(late.rank.rank, told, line)] if line and told else []),
         ),
-        _fix(late, part, fewer=fewer),
+        _fix(late, part, fewer=fewer, line=line if shared else None),
         Place(rank=late.rank.rank) if line is None else
         Place(rank=late.rank.rank, file=line.inner_file, line=line.inner_line),
     )  # fmt: skip
 
 
-def _computing(late: Behind, training: Training) -> Finding:
-    """Tell of a rank whose forward and backward compute longer."""
+def _sleeps(line: SampledLine) -> bool:
+    at = what_at(line.inner_file, line.inner_line)
+    return at is not None and at[0] == ASLEEP
+
+
+def _is_loading(late: Behind, training: Training) -> bool:
+    """Whether it is in its loader, in the process that trains, that a rank computes longer."""
+    mine, *others = (
+        computes_to_load(training, rank)
+        for rank in (late.rank.rank, *(each for each in training.by_rank(Profiled) if each != late.rank.rank))
+    )
+    return mine - statistics.median(others) >= late.seconds / 2
+
+
+def _computing(late: Behind, training: Training, *, loads: bool) -> Finding:
+    """Tell of a rank whose forward and backward, or loader, compute longer."""
     measured = training.by_rank(Profiled)
     order = [late.rank.rank, *(rank for rank in measured if rank != late.rank.rank)]
     return Finding(
-        f"rank {late.rank.rank} computes {1e3 * late.seconds:.0f} ms a step longer than the others, in forward and "
-        f"backward, and they wait for it: {late.share:.0%} of each step",
+        f"rank {late.rank.rank} computes {1e3 * late.seconds:.0f} ms a step longer than the others, in "
+        f"{'its loader' if loads else 'forward and backward'}, and they wait for it: {late.share:.0%} of each step",
         tuple(
             Evidence(
                 f"computes {statistics.median(measured[rank].worked) / 1e6:.1f} of "
@@ -116,7 +138,7 @@ def _computing(late: Behind, training: Training) -> Finding:
             )
             for at, rank in enumerate(order[:SHOWN])
         ),
-        _fix(late, "forward", fewer=False),
+        _fix(late, "data" if loads else "forward", fewer=False),
         Place(rank=late.rank.rank),
     )
 
@@ -169,11 +191,20 @@ def _computes_more(training: Training, rank: RankSteps, others: list[RankSteps])
     return (own[rank.rank] - max(own[each.rank] for each in others)) / max(1.0, whole)
 
 
-def _fix(late: Behind, part: str, *, fewer: bool) -> Fix:
+def _fix(late: Behind, part: str, *, fewer: bool, line: SampledLine | None = None) -> Fix:
+    """Return what makes the rank as fast as the others; ``line`` is one that they come to as well."""
     number = late.rank.rank
     then = f"{late.promise} where it is as fast as they"
     if fewer:
         return Fix(f"give rank {number} as many cores as the others (taskset, numactl, --cpus-per-task): {then}")
+    if part == "data":
+        return Fix(f"{look_at_what_it_reads(number)}: {then}")
+    if line is not None and part != "forward":
+        at = f"{line.inner_file}:{line.inner_line}"
+        return Fix(
+            f"find out why {at} takes longer on rank {number} than on the others, which come to it as well: what it is "
+            f"given there, and how often: {then}"
+        )
     if part == "forward":
         return Fix(f"make all ranks' batches alike: bucket samples by length, and shuffle with one seed: {then}")
     return Fix(f"take what rank {number} alone does out of the step, or do it every hundredth time: {then}")

@@ -33,6 +33,7 @@ from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, LineKind, Sever
 
 from .._lines import loads, of_kind, seen as seen_line
 from .._steps import LARGE, Behind, all_wait_at_times, behind, on_cpu, seen
+from ._what_it_reads import look_at_what_it_reads
 
 AILMENT = Ailment("DDP903", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -70,7 +71,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
 
 def _fix(late: Behind, *, has_workers: bool) -> Fix:
     number = late.rank.rank
-    look = f"find out what rank {number} reads that the others do not: its files, its disk, the sizes of its samples"
+    look = look_at_what_it_reads(number)
     if has_workers:
         return Fix(
             "time the loader alone on each rank: workers load ahead, so that all wait for the last of loaders that are "

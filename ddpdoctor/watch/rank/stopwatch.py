@@ -33,6 +33,7 @@ class Stopwatch:
     steps: int = 0
     blocks: int = 0
     in_step: int = 0
+    before_step: int = 0
     is_told: bool = False
     backwards: int = 0
     thread: int = field(default_factory=threading.get_ident)
@@ -46,10 +47,20 @@ class Stopwatch:
         else:
             self.first += now() - since
 
+    def begins_step(self) -> None:
+        """Take note of the begin of an optimizer's step."""
+        self.before_step, self.in_step = self._others(), now()
+
+    def _others(self) -> int:
+        return self.data + self.first + self.forward + self.backward
+
     def stepped(self, log: Writer) -> None:
-        """Take note of the end of an optimizer's step; write the sums after so many of them."""
+        """Take note of the end of an optimizer's step; write the sums after so many of them.
+
+        What a closure that it calls has spent in a forward, a backward or a loader is counted there already.
+        """
         end = now()
-        self.optimizer += end - self.in_step
+        self.optimizer += max(0, end - self.in_step - (self._others() - self.before_step))
         if self.began:
             self.steps += 1
             if self.steps < STEPS:

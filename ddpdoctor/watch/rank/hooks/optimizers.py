@@ -12,7 +12,6 @@ from ddpdoctor.watch.events import Equipped, OptimizerLoaded
 from ddpdoctor.watch.rank.compared.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import Wrap, patch
-from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.measured.profile import Profile
@@ -59,7 +58,7 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
             recorder.limits.obey()
         if recorder.settings.rehearsal is not None:
             recorder.limits.steps()
-        recorder.stopwatch.in_step = now()
+        recorder.stopwatch.begins_step()
 
     return before_step
 

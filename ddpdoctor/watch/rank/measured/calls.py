@@ -34,6 +34,9 @@ COLLECTIVES = {
     "barrier": "barrier",
 }
 """What a script calls between steps, to report or to agree on something."""
+LOGGED = "self.log(sync_dist=True)"
+"""What a LightningModule logs is reduced by a barrier and an all_reduce, within the training's own functions."""
+LOGS = {"log", "log_dict"}
 BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "logging", "contextlib", "functools")
 INNER = ("/torch/nn/modules/module.py", "/torch/autograd/", "/torch/optim/optimizer.py")
 SMALL = 1024  # numbers: a metric, a decision
@@ -132,8 +135,8 @@ class Calls:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if self.inside or threading.get_ident() != self.thread:
                     return original(*args, **kwargs)
-                line = _line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
-                if line is None or not self._counts(what, line, args):
+                line, logged = _line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
+                if line is None or not self._counts(what, line, args, logged=logged):
                     return original(*args, **kwargs)
                 self.inside = True
                 began = now()
@@ -142,13 +145,14 @@ class Calls:
                 finally:
                     took = now() - began
                     self.inside = False
-                    self._count(what, line, took, _numbers(args[1:2]) if what in COLLECTIVES.values() else 0)
+                    numbers = _numbers(args[1:2]) if what in COLLECTIVES.values() else 0
+                    self._count(what, line, took, numbers, logged=logged)
 
             return timed
 
         return wrap
 
-    def _counts(self, what: str, line: FrameType, args: tuple[Any, ...]) -> bool:
+    def _counts(self, what: str, line: FrameType, args: tuple[Any, ...], *, logged: bool) -> bool:
         """Whether a call is one that a script makes beside its training.
 
         Of collectives those are small ones, and those between the update of a wrapped model and its next forward: what
@@ -159,15 +163,17 @@ class Calls:
             return False
         if what == WAIT:
             return (line.f_code.co_filename, line.f_lineno) in self.names
+        if what not in COLLECTIVES.values() and logged:
+            return False
         return what not in COLLECTIVES.values() or _numbers(args[1:2]) <= SMALL or self._is_after_update()
 
-    def _count(self, what: str, frame: FrameType, took: int, numbers: int) -> None:
+    def _count(self, what: str, frame: FrameType, took: int, numbers: int, *, logged: bool) -> None:
         file, line = frame.f_code.co_filename, frame.f_lineno
-        begins = what != WAIT
-        if not begins:
+        begins = what != WAIT and not (logged and what == "barrier")
+        if what == WAIT:
             what = self.names[file, line]
         elif what in COLLECTIVES.values():
-            self.names[file, line] = what
+            self.names[file, line] = what = LOGGED if logged else what
         key = what, file, line, frame.f_code.co_name
         counted = self.lines.get(key)
         if counted is None:
@@ -179,13 +185,25 @@ class Calls:
         counted.took[self.step] = counted.took.get(self.step, 0) + took
 
 
-def _line(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of the user's that makes a call by itself; None where a library, or torch, stands between."""
+def _line(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """Return the frame of the user's that makes a call by itself, and whether it logs by Lightning.
+
+    None where another library, or torch, stands between, or where the training itself calls.
+    """
+    is_direct, last = True, None
     while frame is not None and not is_users(frame.f_code.co_filename):
         if frame.f_globals.get("__name__") not in BETWEEN and not is_watchs(frame.f_code.co_filename):
-            return None
+            is_direct, last = False, frame
         frame = frame.f_back
-    return None if frame is None or _is_within_the_training(frame) else frame
+    if frame is not None and last is not None and _logs(last):
+        return frame, True
+    return (None if frame is None or not is_direct or _is_within_the_training(frame) else frame), False
+
+
+def _logs(frame: FrameType) -> bool:
+    """Whether a frame is the method of a LightningModule that logs."""
+    module = str(frame.f_globals.get("__name__"))
+    return frame.f_code.co_name in LOGS and module.endswith(".core.module") and "lightning" in module
 
 
 def _is_within_the_training(frame: FrameType | None) -> bool:

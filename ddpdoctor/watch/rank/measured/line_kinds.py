@@ -8,7 +8,7 @@ from types import FrameType
 
 from ddpdoctor.watch.events import SampledLine
 from ddpdoctor.watch.events.steps import LineKind
-from ddpdoctor.watch.user_frames import file_of, is_users
+from ddpdoctor.watch.user_frames import file_of, is_users, is_watchs
 
 DEEPEST = 200  # frames
 MAIN = 0.9  # of the time: a line that has so much is gone into, down to the loop that makes the steps
@@ -19,17 +19,20 @@ FIRST = (
     ("/traceback.py", "format_stack", LineKind.STACK_KEPT),
     ("/torch/utils/checkpoint.py", "", LineKind.RECOMPUTED),
     ("/torch/autograd/", "backward", LineKind.BACKWARD),
-    ("/torch/optim/", "", LineKind.OPTIMIZER),
     ("/torch/nn/parallel/distributed.py", "_post_forward", LineKind.GRAPH_SEARCHED),
     ("/torch/nn/parallel/distributed.py", "_sync_buffers", LineKind.BUFFERS_BROADCAST),
     ("/torch/nn/parallel/distributed.py", "forward", LineKind.FORWARD),
+    ("/torch/optim/", "", LineKind.OPTIMIZER),
     ("/torch/utils/data/dataloader.py", "__iter__", LineKind.LOADER_BEGUN),
     ("/torch/utils/data/distributed.py", "__iter__", LineKind.LOADER_BEGUN),
     ("/torch/utils/data/sampler.py", "__iter__", LineKind.LOADER_BEGUN),
     ("/torch/utils/data/dataloader.py", "_shutdown_workers", LineKind.LOADER_BEGUN),
     ("/torch/utils/data/dataloader.py", "__next__", LineKind.DATA),
 )
-"""What a call is for that holds others: the first of these that is in the stack counts."""
+"""What a call is for that holds others: the first of these that is in the stack counts.
+
+A forward comes before an optimizer: one that is given a closure calls it in its step.
+"""
 LATER = (
     ("/torch/serialization.py", "save", LineKind.CHECKPOINT_WRITTEN),
     ("/copy.py", "deepcopy", LineKind.COPIED),
@@ -45,6 +48,9 @@ LATER = (
     ("/torch/nn/modules/module.py", "_call_impl", LineKind.MODULE_CALLED),
 )
 """What else a call can be; the outermost one counts."""
+CALL_OTHERS = ("optimizer.py", "lr_scheduler.py", "swa_utils.py")
+"""Files of torch.optim that call what is none of a closure's: a step, a hook, a user's function of a schedule."""
+OPTIMIZES = [kind for *_, kind in FIRST].index(LineKind.OPTIMIZER)
 Line = tuple[str, int, str]
 """File, line, function."""
 
@@ -73,19 +79,31 @@ def stack_of(frame: FrameType | None) -> tuple[str, tuple[Line, ...]]:
     """Return what a thread is doing, and the user's lines that it came through, outermost first."""
     lines: list[Line] = []
     first, later = len(FIRST), len(LATER)
+    given = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
             break
         code = frame.f_code
         if is_users(code.co_filename):
             lines.append((file_of(code), frame.f_lineno or 0, code.co_name))
+            given = True
         else:
             early, late = _kind(code.co_filename, code.co_name)
-            first = min(first, early)
+            given = given or _is_given(code.co_filename)
+            in_closure = in_closure or (given and early == OPTIMIZES and not code.co_filename.endswith(CALL_OTHERS))
+            if not (in_closure and early == OPTIMIZES):
+                first = min(first, early)
             later = min(later, late)
         frame = frame.f_back
     kind = FIRST[first][2] if first < len(FIRST) else LATER[later][2] if later < len(LATER) else ""
     return kind, tuple(reversed(lines))
+
+
+@functools.cache
+def _is_given(file: str) -> bool:
+    """Whether a file is one of a framework: torch's optimizers come to it through a closure alone."""
+    path = file.replace("\\", "/")
+    return ("/site-packages/" in path or "/dist-packages/" in path) and "/torch/" not in path and not is_watchs(path)
 
 
 @functools.cache
