@@ -44,17 +44,19 @@ def seen(
 ) -> list[tuple[str, Finding]]:
     """Return what is found where these are the lines of each rank, in 50 steps of 20 ms."""
     parts, file = facts.pop("parts", (FAST,) * len(ranks)), facts.pop("file", FILE)
+    passes, persistent = facts.pop("passes", 1), facts.pop("persistent", False)
     profile, worked = facts.pop("profile", {}), facts.pop("each_step", ((),) * len(ranks))
     dispatcher = Dispatcher(CHECKS)
     for number, lines in enumerate(ranks):
         told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
         list(dispatcher.see(Joined(**told, world_size=len(ranks), backend="gloo")))
         passed: dict[str, Any] = {
-            "loader": 0, "number": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "batch_size": 1,
+            "loader": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "batch_size": 1,
             "drop_last": False, "workers": workers, "iterable": False, "sampler": None, "given": 0,
-            "owning_library": "", "subgroups": False, "persistent": False, "site": Site(file, 1, "main"),
+            "owning_library": "", "subgroups": False, "persistent": persistent, "site": Site(file, 1, "main"),
         }  # fmt: skip
-        list(dispatcher.see(EpochStarted(**told, **passed)))
+        for at in range(passes):
+            list(dispatcher.see(EpochStarted(**told, **passed, number=at)))
         measured: dict[str, Any] = {
             "exposed": (0,), "hidden": (0,), "buckets": (), "cost": 0.0, "model": 0, "forwards": 1.0, "synced": 1.0,
             "backwards": 1.0, **profile,

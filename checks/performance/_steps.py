@@ -68,6 +68,12 @@ def promise(took: Sequence[float], saved: Sequence[float]) -> str:
     return f"about {middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f}) instead of {now:.{digits}f} ms a step"
 
 
+def promise_of_mean(step: float, part: float) -> str:
+    """Return what steps of so many seconds take on average without a part that is not in each of them."""
+    digits = 0 if 1e3 * step >= TWO_DIGITS else 1
+    return f"about {1e3 * step * max(0.0, 1 - part):.{digits}f} instead of {1e3 * step:.{digits}f} ms a step on average"
+
+
 def without(share: float, measured: Profiled) -> str:
     """Return what steps that were measured closely take without a share of each."""
     took = [each / 1e9 for each in measured.total]

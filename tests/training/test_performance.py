@@ -546,7 +546,8 @@ def test_buckets_that_are_far_too_small_or_hold_everything_are_told() -> None:
     assert buckets(mib, *(25 * mib,) * 8) == buckets(300 * 1024) == []
     assert buckets(200 * mib, 4 * mib, largest=190 * mib) == []
     assert buckets(*(20 * 1024,) * 40, exposed=1) == []
-    assert buckets(*(20 * 1024,) * 40, starved=0.5) == []
+    assert "40 buckets of 20.0 KiB on average, 1 by default" in buckets(*(20 * 1024,) * 40, starved=0.5)[0]
+    assert buckets(200 * mib, 4 * mib, starved=0.5) == []
 
 
 def test_a_rank_that_something_keeps_from_its_cores_is_told_with_what_it_is() -> None:

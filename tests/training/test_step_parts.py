@@ -9,10 +9,11 @@ import pytest
 from measured_steps import FAST, FILE, MS, TRAINS, line, seen
 
 from ddpdoctor.watch.events import TimedCall
+from ddpdoctor.watch.events.blocks import STEPS
 from ddpdoctor.watch.rank.measured import calls
 from ddpdoctor.watch.rank.measured.calls import LOGGED
 from ddpdoctor.watch.rank.measured.line_kinds import stack_of
-from ddpdoctor.watch.rank.stopwatch import STEPS, Stopwatch
+from ddpdoctor.watch.rank.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

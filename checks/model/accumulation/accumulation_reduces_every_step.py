@@ -17,7 +17,8 @@ nothing in reach speaks of `no_sync` or `require_backward_grad_sync`.
         loss.backward()
 
 The forward has to stand in the block as well. `ddpdoctor run --profile 50 -- COMMAND` measures what they take: where
-those before the last are more than a fifth of the step, and 5 ms, it says so with the figures.
+those before the last are more than a fifth of the step, and 5 ms, it says so with the figures; where the ranks wait for
+cores, by how many exchanges of a step are for nothing.
 
 ## Versions and sources
 
@@ -88,11 +89,16 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     total = step_seconds(measured)
     lost = statistics.median(each_waits) * (times - 1)
-    if lost < LEAST or lost / total < LARGE or any(each.starved > STARVED for each in event.ranks):
+    if lost < LEAST or lost / total < LARGE:
         return
+    busy = any(each.starved > STARVED for each in event.ranks)  # then the wait is none of a machine of their own
     yield Finding(
-        f"each step of the optimizer has {times} backwards, and all ranks average the gradients in each of them: about "
-        f"{1e3 * lost:.0f} of {1e3 * total:.0f} ms a step, {lost / total:.0%}, are waiting for nothing",
+        f"each step of the optimizer has {times} backwards, and all ranks average the gradients in each of them: "
+        + (
+            f"{times - 1} of {times} exchanges are for nothing"
+            if busy
+            else f"about {1e3 * lost:.0f} of {1e3 * total:.0f} ms a step, {lost / total:.0%}, are waiting for nothing"
+        ),
         tuple(
             Evidence(
                 f"{each.synced:.1f} forwards a step outside no_sync(); the last backward waits "

@@ -11,8 +11,8 @@ the model's size there is one, which is sent when the last gradient is computed:
 `ddpdoctor run --profile 50 -- COMMAND` shows how many buckets there are, how large they are, and for how long the
 backward waits for them when it has computed. ddpdoctor finds buckets of 256 KiB or less on average, four times as many
 as by default, or one that holds nine tenths of 64 MiB or more and no single large parameter; in both cases where the
-backward waits a fifth of the step or more, and 2 ms, in nearly all measured steps, on the rank that waits least, and no
-rank waits for a core three tenths of the time.
+backward waits a fifth of the step or more, and 2 ms, in nearly all measured steps, on the rank that waits least. Where
+ranks wait for a core three tenths of the time, small buckets are told by their number alone.
 
 ## How to mend it
 
@@ -25,6 +25,7 @@ Holds for torch 2.2 to 2.13. Source: torch's torch/nn/parallel/distributed.py, `
 
 from __future__ import annotations
 
+import linecache
 import math
 import statistics
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Place,
     Profiled,
     Severity,
     StepsTimed,
@@ -61,8 +63,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Compare the buckets with those that DDP makes by default, and what the rank waits that waits least."""
     measured = training.complete(Profiled)
     waits = exposed(measured)
-    if not waits or any(each.starved > STARVED for each in event.ranks):
+    if not waits:
         return
+    busy = any(each.starved > STARVED for each in event.ranks)
     first = next(iter(measured.values()))
     total = step_seconds(measured)
     middle = statistics.median(waits)
@@ -81,9 +84,15 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         promise = f"{1e3 * (total - hidden):.0f} ms a step at best instead of {1e3 * total:.0f}"
     else:
         return
+    if busy:  # the wait is no figure of a machine of their own; the buckets are
+        if count < FEWEST:
+            return
+        promise = f"a step has {count - usual} exchanges less"
     yield Finding(
-        f"{said}, and the backward waits {1e3 * middle:.0f} ms for them when it has computed: {middle / total:.0%} of "
-        f"a step of {1e3 * total:.0f} ms",
+        f"{said}, {usual} by default: each of them is an exchange of its own, in each step"
+        if busy
+        else f"{said}, and the backward waits {1e3 * middle:.0f} ms for them when it has computed: "
+        f"{middle / total:.0%} of a step of {1e3 * total:.0f} ms",
         tuple(
             Evidence(
                 f"{human_size(size)} of gradients in {count} bucket{'' if count == 1 else 's'}; waits "
@@ -94,9 +103,18 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             )
             for number, (rank, each) in enumerate(list(measured.items())[:SHOWN])
         ),
-        Fix(
-            f"leave bucket_cap_mb out: {promise}",
-            diff="-model = DistributedDataParallel(model, bucket_cap_mb=...)\n+model = DistributedDataParallel(model)",
-        ),
+        _fix(line_of_last(Wrapped, training), promise),
         line_of_last(Wrapped, training),
+    )
+
+
+def _fix(where: Place, promise: str) -> Fix:
+    """Return what to leave out, by the line that has it: that of the wrapper, or one that its options are kept in."""
+    texts = dict(enumerate(linecache.getlines(where.file or ""), 1))
+    named = [number for number, text in texts.items() if "bucket_cap_mb" in text.partition("#")[0]]
+    if named and where.line not in named:
+        return Fix(f"leave bucket_cap_mb out, at {where.file}:{named[0]}: {promise}")
+    return Fix(
+        f"leave bucket_cap_mb out: {promise}",
+        diff="-model = DistributedDataParallel(model, bucket_cap_mb=...)\n+model = DistributedDataParallel(model)",
     )

@@ -47,17 +47,18 @@ def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
     """Return what a rank's own lines do, by kind, file and the first line of it; all lines of a loop are one."""
     found: dict[Group, list[SampledLine]] = {}
     models = frozenset(line.line for line in told.sampled if line.kind in CALLS_MODEL)
+    trains = {(line.file, line.line) for line in told.sampled if line.kind in {LineKind.BACKWARD, LineKind.OPTIMIZER}}
     for line in told.sampled:
-        if line.kind in {"", LineKind.MODULE_CALLED, LineKind.DATA} and evaluates(line.file, line.line):
+        if (line.file, line.line) not in trains and evaluates(line.file, line.line):
             found.setdefault((EVALUATED, line.file, line.line), []).append(line)
             continue
         if in_sampler(line):
             found.setdefault((ORDERED, line.file, line.line), []).extend(_of_sampler(line))
-        for part in _parts(line) if line.kind in OPEN else ():
+        for part in parts_of(line) if line.kind in OPEN else ():
             what = _what(part, models)
             if what is not None:
                 found.setdefault(what, []).append(part)
-    return {key: _together(parts) for key, parts in found.items() if parts}
+    return {key: together(parts) for key, parts in found.items() if parts}
 
 
 def in_sampler(line: SampledLine) -> bool:
@@ -69,7 +70,7 @@ def in_sampler(line: SampledLine) -> bool:
 
 def _of_sampler(line: SampledLine) -> list[SampledLine]:
     """Return the innermost lines that a line of the loop spends its time in, in classes that are iterated over."""
-    return [part for part in _parts(line) if _is_iterated(part.inner_file, part.inner_line)]
+    return [part for part in parts_of(line) if _is_iterated(part.inner_file, part.inner_line)]
 
 
 def _is_iterated(file: str, number: int) -> bool:
@@ -103,7 +104,7 @@ def _around(part: SampledLine) -> Group | None:
     return at if calls_a_function(*at[1:], part.inner_file) else None
 
 
-def _parts(line: SampledLine) -> list[SampledLine]:
+def parts_of(line: SampledLine) -> list[SampledLine]:
     """Return a line once for each innermost line that it spends its time in, with the time of that."""
     return [
         line._replace(
@@ -114,7 +115,8 @@ def _parts(line: SampledLine) -> list[SampledLine]:
     ] or [line]  # fmt: skip
 
 
-def _together(parts: list[SampledLine]) -> SampledLine:
+def together(parts: list[SampledLine]) -> SampledLine:
+    """Return lines as the one that has most, with the time of all."""
     first = max(parts, key=lambda each: each.nanoseconds)
     return first._replace(
         nanoseconds=sum(each.nanoseconds for each in parts),

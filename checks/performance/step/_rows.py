@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ddpdoctor.check import LinesSampled, Place, Profiled, SampledLine, StepsTimed, Training
 
 from .._lines import share
-from .._steps import without
+from .._steps import promise_of_mean, without
 from ._own_code import Group, own_work
 
 SOME_STEPS, FEWEST = 0.1, 5  # of those measured; how many at least
@@ -23,12 +23,16 @@ Row = tuple[float, int, LinesSampled, SampledLine]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A part of the steps of a rank that were measured closely, each of which took so many seconds in ``total``."""
+    """A part of the steps of a rank that were measured closely, each of which took so many seconds in ``total``.
+
+    ``is_mean``: that is what they took on average, since what takes the time is not in each of them.
+    """
 
     part: float
     rank: int
     measured: Profiled
     total: float
+    is_mean: bool = False
 
     def is_much(self, large: float = LARGE) -> bool:
         """Whether it is worth a finding."""
@@ -41,7 +45,7 @@ class Taken:
     @property
     def promise(self) -> str:
         """What a step takes without it."""
-        return without(self.part, self.measured)
+        return promise_of_mean(self.total, self.part) if self.is_mean else without(self.part, self.measured)
 
     def place(self, file: str, line: int, on: int, event: StepsTimed) -> Place:
         """Return a place in the source, on this rank where only so many ranks of all have it."""
@@ -53,7 +57,7 @@ def taken(
 ) -> Taken:
     """Return a part of a rank's steps, that are measured."""
     measured = training.by_rank(Profiled)[rank]
-    return Taken(part, rank, measured, middle(measured.total) / 1e9)
+    return Taken(part, rank, measured, middle(measured.total) / 1e9, is_mean=middle is statistics.mean)
 
 
 def most(rows: Iterable[Row]) -> Row:

@@ -20,10 +20,11 @@ more, and 2 ms of a step, in every tenth step or more often (a new pass over a l
 most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
 `os.fsync`, `savefig`, `torch.tensor` and the like, that a function was registered as a hook (of tensors one that reads
 or prints), or that it evaluates, by its name or by what it does (it sets a model to evaluate, goes through batches, and
-trains on none): that three tenths of the time, and now and then. Of a sampler it finds what your own lines take as an
-epoch begins, where two began within the steps that were measured. Where the rank waits for a core, that wait is left
-out; of an exchange the share of what the thread computes has to be as large: what another process takes from a rank
-makes no finding.
+trains on none): that three tenths of the time, in three steps or more, and not once an epoch; where other ranks wait
+for one that evaluates alone, one-rank-is-slow says so. Of a sampler it finds what your own lines take as an epoch
+begins, where two began within the steps that were measured, and in such steps a file of one path alone that is read
+anew. Where the rank waits for a core, that wait is left out; of an exchange the share of what the thread computes has
+to be as large: what another process takes from a rank makes no finding.
 
 ## How to mend it
 
@@ -43,9 +44,12 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import (
     Ailment,
+    EpochStarted,
     Finding,
     Fix,
     LineKind,
+    LinesSampled,
+    SampledLine,
     Severity,
     StepsTimed,
     Training,
@@ -54,6 +58,8 @@ from ddpdoctor.check import (
 
 from .._lines import of_kind, seen
 from ..source._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
+from ..waiting._alone import alone
+from ._each_epoch import read_each_epoch
 from ._own_code import ORDERED, in_sampler
 from ._rows import LARGE, SHOWN, measured_rows, most, now_and_then, own_lines, taken
 
@@ -77,6 +83,11 @@ class Kind:
 def in_most(steps: int) -> float:
     """Return how many steps are most of them."""
     return MOST_STEPS * steps
+
+
+def several(_: int) -> float:
+    """Return in how many steps there is an evaluation that takes a third of the time: a few tell how often it comes."""
+    return 3
 
 
 def twice(_: int) -> float:
@@ -126,7 +137,7 @@ KINDS = {
     LineKind.STATE_LOADED: Kind(
         "loads a state dict", "do it once in many steps, or copy the tensors with one call (torch._foreach_copy_)",
     ),
-    EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
+    EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own", least=several),
     ORDERED: Kind(
         "draws up the order of the samples", "keep what is the same in each epoch (lengths, a sorted order), from the "
         "sampler's __init__ on, and only shuffle in __iter__", least=twice,
@@ -138,6 +149,7 @@ KINDS = {
 
 
 OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, ORDERED, READ, WRITTEN}
+OFTEN = 0.8  # passes over the loader for each evaluation: one an epoch
 AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
 
 
@@ -153,7 +165,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         part, rank, told, line = most(found)
         each_step = line.steps >= in_most(told.steps)
         work = taken(training, part, rank, statistics.median if each_step else statistics.mean)
-        if not work.is_much(AS_USUAL if name == EVALUATED else LARGE) or (name == EVALUATED and each_step):
+        if not work.is_much(AS_USUAL if name == EVALUATED else LARGE):
+            continue
+        if name == EVALUATED and (each_step or _is_as_usual(event, training, told, line, len(found))):
             continue
         yield Finding(
             f"{line.inner_file}:{line.inner_line} {kind.said} in "
@@ -166,3 +180,13 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             Fix(f"{kind.fix}: {work.promise}, or less"),
             work.place(line.inner_file, line.inner_line, len(found), event),
         )
+    yield from read_each_epoch(event, training, MOST_STEPS)
+
+
+def _is_as_usual(event: StepsTimed, training: Training, told: LinesSampled, line: SampledLine, ranks: int) -> bool:
+    """Whether an evaluation comes once an epoch, or is one that the other ranks wait for, and is told as such."""
+    passes = len(training.of(EpochStarted, training=True, rank=event.ranks[0].rank))
+    if passes * told.steps >= OFTEN * line.steps * event.ranks[0].steps:
+        return True
+    waited_for = alone(event, training) if ranks < len(event.ranks) else None
+    return waited_for is not None and (waited_for.line.file, waited_for.line.line) == (line.file, line.line)

@@ -11,6 +11,7 @@ from .._steps import LARGE
 
 LEAST = 0.002  # seconds of a step
 FEWEST, PART = 5, 0.1  # steps, and their share of those looked at: what is rarer is no matter of each step
+SEVERAL, MUCH = 3, 0.3  # steps, and the share of the time: what takes so much is told where it is rarer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,11 @@ def _of(rank: RankSteps, told: dict[int, LinesSampled]) -> Alone | None:
         if all((line.file, line.function) in each for each in loops)
     ]
     longest = max(lines, key=own, default=None)
-    if longest is None or longest.steps < max(FEWEST, PART * mine.steps):
-        return None
     spent, steps = sum(map(own, lines)), max(1, mine.steps)
     share = spent / _with_a_core(mine)
+    fewest = max(FEWEST, PART * mine.steps) if share < MUCH else SEVERAL
+    if longest is None or longest.steps < fewest:
+        return None
     number, least = min(others.items(), key=lambda each: _waits(each[1]))
     waits = [each for each in least.sampled if each.kind in WAITS]
     if not waits or share < LARGE or spent / steps < LEAST * 1e9 or _waits(least) - _waits(mine) < share / 2:

@@ -41,7 +41,7 @@ def same_file(file: str, number: int) -> SameFile | None:
     method = tree.function(statement) if statement is not None else None
     if statement is None or not isinstance(method, Method) or not _is_for_each_item(tree, method):
         return None
-    for call, path in _reads(tree, statement):
+    for call, path in reads(tree, statement):
         above = [*_within(tree, call, method)]
         rest = [*call.args, *(each.value for each in call.keywords)]
         if path is None or any(isinstance(each, AT_TIMES) for each in above) or ".seek(" in ast.unparse(method):
@@ -62,7 +62,7 @@ def _within(tree: Tree, node: ast.AST, method: Method) -> Iterator[ast.AST]:
         yield each
 
 
-def _reads(tree: Tree, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.expr | None]]:
+def reads(tree: Tree, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.expr | None]]:
     """Yield the calls that open or read a file, of a statement or of what it goes on with, and what tells the path."""
     parts = _heads(statement)
     names = {each.id for part in parts for each in ast.walk(part) if isinstance(each, ast.Name)}
@@ -112,13 +112,14 @@ def _is_for_each_item(tree: Tree, method: Method, depth: int = DEEP) -> bool:
         return False  # functools.cache, a property
     if method.name in ITEM:
         return tree.class_of(method) is not None
-    callers = [tree.function(call) for call in _calls_of(tree, method)]
+    callers = [tree.function(call) for call in calls_of(tree, method)]
     return bool(callers and depth) and all(
         isinstance(each, Method) and each is not method and _is_for_each_item(tree, each, depth - 1) for each in callers
     )
 
 
-def _calls_of(tree: Tree, method: Method) -> list[ast.Call]:
+def calls_of(tree: Tree, method: Method) -> list[ast.Call]:
+    """Return the calls of a function in its file, by its name."""
     return [call for call in tree.of(ast.Call) if last_name(call.func) == method.name]
 
 
@@ -176,7 +177,7 @@ def _is_given_the_same(tree: Tree, argument: ast.arg, depth: int) -> bool:
     at = names.index(argument.arg) - (names[:1] == ["self"]) if argument.arg in names else len(names)
     given = [
         [*call.args[at : at + 1], *(each.value for each in call.keywords if each.arg == argument.arg)]
-        for call in _calls_of(tree, method)
+        for call in calls_of(tree, method)
     ]
     return bool(given) and all(len(each) == 1 and _is_constant(tree, each[0], depth) for each in given)
 

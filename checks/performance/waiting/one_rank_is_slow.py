@@ -14,10 +14,10 @@ nothing can be told, unless the rank computes so much more (with `--profile`, wh
 
 By the clock the backward of all ranks ends together. So with `--profile` it is found as well where each step takes 1.4
 times the processor's time of all other ranks, a fifth of the step more, and they wait in their backwards meanwhile; and
-where they wait elsewhere (in a barrier behind `if rank == 0:`): in every tenth step or more often the rank has a fifth
-of its time, and 2 ms a step, in lines that no other rank comes to, while these wait in a backward or a collective. What
-a rank waits for a core is left out of both, so a loaded machine does not hide it. Where kernels run on a GPU, the clock
-on the wall does not tell either, and ddpdoctor says nothing.
+where they wait elsewhere (in a barrier behind `if rank == 0:`): in every tenth step or more often (three tenths of the
+time: in three steps or more) the rank has a fifth of its time, and 2 ms a step, in lines that no other rank comes to,
+while these wait in a backward or a collective. What a rank waits for a core is left out of both, so a loaded machine
+does not hide it. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
 
 ## How to mend it
 
@@ -54,8 +54,8 @@ from ddpdoctor.check import (
 )
 
 from .._lines import computes_to_load, is_of_others, more_than_others, seen as seen_line
-from .._steps import LARGE, Behind, behind, middle, on_cpu, promise, seen
-from ..source._at_line import ASLEEP, what_at
+from .._steps import LARGE, Behind, behind, middle, on_cpu, promise_of_mean, seen
+from ..source._at_line import ASLEEP, evaluates, what_at
 from ._alone import Alone, alone
 from ._computing import computes_longer
 from ._what_it_reads import look_at_what_it_reads
@@ -147,8 +147,7 @@ def _alone(found: Alone) -> Finding:
     """Tell of a rank that does, now and then, what the others do not."""
     number, line, told = found.rank.rank, found.line, found.told
     often = f"in {line.steps} of {told.steps} steps" if line.steps < told.steps else "in each step"
-    took = found.rank.a_step("total")
-    then = f"{promise(took, [found.seconds / found.step * each for each in took])} without it"
+    then = f"{promise_of_mean(found.step, found.seconds / found.step)} without it"
     return Finding(
         f"rank {number} alone works {1e3 * found.seconds:.0f} of {1e3 * found.step:.0f} ms a step at "
         f"{line.file}:{line.line}, {often}, and the others wait for it: {found.seconds / found.step:.0%}",
@@ -158,6 +157,9 @@ def _alone(found: Alone) -> Finding:
             if line.kind == LineKind.CHECKPOINT_WRITTEN
             else f"let each rank load its own batches, by a DistributedSampler: {then}"
             if line.kind == LineKind.DATA
+            else "evaluate less often, as once an epoch, and on all ranks: each its share (a DistributedSampler of the "
+            f"evaluation's data), whose counts are added up (all_reduce): {then}"
+            if evaluates(line.file, line.line)
             else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
         ),
         Place(rank=number, file=line.inner_file, line=line.inner_line),

@@ -11,7 +11,8 @@ first batch. Where epochs are short, that is a large part of the training.
 `ddpdoctor run --profile 50 -- COMMAND` shows "first batch": from the start of the loader to its first batch. ddpdoctor
 finds it where that is more than a fifth of the time on all ranks, over three epochs or more, and a tenth of a second in
 each; and not where each step begins a pass (needless-work-in-step). On a loaded machine a fifth of what
-the thread computes has to go to the start and the end of workers.
+the thread computes has to go to the start and the end of workers, or three tenths of the time to the begin of epochs,
+and three times as much as to all other waits for data.
 
 ## How to mend it
 
@@ -28,12 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    STARVED,
     Ailment,
     EpochStarted,
     Evidence,
     Finding,
     Fix,
     LineKind,
+    RankSteps,
     Severity,
     StepsTimed,
     Training,
@@ -48,6 +51,7 @@ AILMENT = Ailment("DDP902", Severity.NOTE)
 FEWEST = 3  # epochs
 EACH = 0.1  # seconds of an epoch
 MOST = 0.6  # of the steps: who begins a pass in each of them takes one batch of it, and persistent workers end with it
+MUCH, TIMES = 0.3, 3  # of the time, on a machine that is busy; how many times all other waits for data
 SHOWN = 4  # ranks
 
 
@@ -62,7 +66,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             return
         waited = sum(span.first for span in each.spans) / 1e9
         by_itself = min(waited / each.seconds, computed(training, each.rank, LineKind.LOADER_BEGUN))
-        if max(waited / each.seconds - each.starved, by_itself) < LARGE or waited / begun < EACH:
+        certain = max(waited / each.seconds - each.starved, by_itself) >= LARGE or _stands_out(each, waited)
+        if not certain or waited / begun < EACH:
             return
         found.append((each, waited, begun, passes[-1]))
     if found:
@@ -87,5 +92,11 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 diff=f"-DataLoader(..., num_workers={workers})\n"
                 f"+DataLoader(..., num_workers={workers}, persistent_workers=True)",
             ),
-            place(found[0][3].site),
+            place(found[0][3].loader_site or found[0][3].site),
         )
+
+
+def _stands_out(rank: RankSteps, waited: float) -> bool:
+    """Whether the begin of epochs takes much where ranks wait for cores: such a wait makes all parts longer alike."""
+    later = sum(span.data for span in rank.spans) / 1e9
+    return rank.starved > STARVED and waited >= MUCH * rank.seconds and waited >= TIMES * later
