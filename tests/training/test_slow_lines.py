@@ -168,13 +168,14 @@ def test_workers_that_wait_for_the_storage_are_not_limited_by_cores() -> None:
 
     def advised(workers: int, computes: float, **facts: Any) -> str:
         lines = (line(11, "data", 850, computes=computes), line(20, "backward", 150))
-        found = seen(lines, lines, workers=workers, parts=(waits, waits), cpus=2, **facts)
+        found = seen(lines, lines, workers=workers, parts=(waits, waits), **{"cpus": 2, **facts})
         ((slug, finding),) = found
         assert slug == "waiting-for-data"
         return finding.fix.diff or finding.fix.summary
 
     assert "num_workers=7," in advised(0, 0.1)
-    assert "num_workers=1," in advised(0, 1.0)
+    assert "num_workers=2," in advised(0, 1.0, cpus=4)
+    assert "2 ranks on 2 cores leave none to workers" in advised(0, 1.0)
     assert "num_workers=16," in advised(4, 0.1, worked=0.1)
     assert "make a sample cheaper" in advised(4, 0.1, worked=0.9)
     assert "make a sample cheaper" in advised(4, 0.1, worked=0.1, starved=0.45)

@@ -25,7 +25,8 @@ Give each rank its share: the cores divided by the ranks. For 16 cores and 4 ran
 
     export OMP_NUM_THREADS=4
 
-Or unset the variable and start with torchrun, which sets 1.
+Where the script calls `torch.set_num_threads`, that counts, and no variable does: change it there. Or unset the
+variable and start with torchrun, which sets 1.
 
 ## Versions and sources
 
@@ -35,6 +36,7 @@ Guide.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,12 +57,15 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._set_at import set_at
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP108", Severity.WARNING)
 SLACK = 1.5  # threads for each core that still do little harm
 FAR, WAITS = 4, 0.2  # threads for each core that do harm; share of the time in which a rank has no core
+ONE = re.compile(r"\(1\)$")  # as for the workers of a loader: it is not what has set more
 SHOWN = 4  # ranks
 
 
@@ -108,10 +113,23 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             )
             for at, each in enumerate(ranks[:SHOWN])
         ),
-        Fix(
-            "give each rank its share; a script that calls torch.set_num_threads sets it there",
-            command=f"export OMP_NUM_THREADS={best}",
-        ),
-        next((replace(place(each.site), variable="OMP_NUM_THREADS") for each in training.of(Joined)), Place()),
+        *_fix(training, best),
         severity=Severity.NOTE,
     )
+
+
+def _fix(training: Training, best: int) -> tuple[Fix, Place]:
+    """Return what gives each rank so many threads, and where: the script's own line, which no variable changes."""
+    said = f"give each rank its share, {best} thread{'' if best == 1 else 's'}"
+    if calls := [each for each in set_at(training, {"set_num_threads"}) if not ONE.search(each.call)]:
+        first, others = calls[0], [f"{each.file}:{each.line}" for each in calls[1:]]
+        also = f", and at {' and '.join(others)}" if others else ""
+        return (
+            Fix(
+                f"{said}, where the script sets them{also}: OMP_NUM_THREADS does not change what it sets",
+                diff=first.instead(f"torch.set_num_threads({best})"),
+            ),
+            Place(file=first.file, line=first.line),
+        )
+    where = next((replace(place(each.site), variable="OMP_NUM_THREADS") for each in training.of(Joined)), Place())
+    return Fix(said, command=f"export OMP_NUM_THREADS={best}"), where

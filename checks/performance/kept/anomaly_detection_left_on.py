@@ -46,6 +46,7 @@ from ddpdoctor.check import (
 )
 
 from ..._profiled import step_seconds
+from ..._set_at import set_at
 
 AILMENT = Ailment("DDP912", Severity.NOTE)
 MUCH, LEAST = 0.05, 0.0005  # of what the thread computes; seconds of a step
@@ -74,7 +75,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     line = next((line for told in sampled.values() for line in told.sampled if line.kind == LineKind.STACK_KEPT), None)
     if line is None or least < MUCH or least * total < LEAST:
         return
-    switch = next((each for each in _contexts(line) if _switches_on(each)), "torch.autograd.set_detect_anomaly(True)")
+    context = next((each for each in _contexts(line) if _switches_on(each)), "")
+    calls = [] if context else [each for each in set_at(training, {"set_detect_anomaly"}) if _switches_on(each.call)]
+    switch = context or "torch.autograd.set_detect_anomaly(True)"
     yield Finding(
         f"anomaly detection of autograd is on: keeping the stack of each operation takes {least:.0%} of what a rank "
         "computes, and the backward looks for NaN in each gradient",
@@ -83,11 +86,11 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             for at, (rank, part) in enumerate(list(shares.items())[:SHOWN])
         ),
         Fix(
-            "leave it out (in Lightning detect_anomaly=False): a step of "
-            f"{1e3 * total:.0f} ms computes {least:.0%} less at least",
-            diff=f"-{switch}",
+            "leave it out (in Lightning detect_anomaly=False): of what a rank computes in a step of "
+            f"{1e3 * total:.0f} ms, about {least:.0%} were for it, and the looks for NaN besides",
+            diff=(calls[0].without if calls else "") or f"-{switch}",
         ),
-        Place(file=line.file, line=line.line),
+        Place(file=calls[0].file, line=calls[0].line) if calls else Place(file=line.file, line=line.line),
     )
 
 

@@ -31,6 +31,7 @@ OF_PARAMETERS = re.compile(r"\.(named_)?(parameters|buffers)\(\)|\.state_dict\(\
 IN_PYTHON = re.compile(r"\.(numpy|tolist|cpu)\(\)|argmax\(|\.topk\(")
 READS = re.compile(r"\.(item|tolist)\(\)|\bfloat\(")
 SAYS = re.compile(r"\.(item|tolist|cpu|numpy|info|debug)\(|\b(float|print)\(")
+MIXES = re.compile(r"\blerp_?\(|1(\.0)? - [\w.]+|\balpha ?=|\b_?foreach_lerp|\bdecay\b")
 RESOLVED = 3  # names that are followed one after another
 Loop = ast.For | ast.comprehension
 
@@ -83,6 +84,14 @@ def _is_evaluation(function: ast.FunctionDef) -> bool:
     called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
     loops = any(isinstance(node, ast.For) for node in ast.walk(function))
     return (loops or "train" in called) and "eval" in called and not called & {"backward", "step"}
+
+
+@functools.cache
+def averages(file: str, number: int) -> bool:
+    """Whether a line stands in a function that mixes old weights with new ones: an average of the weights."""
+    functions = _functions(tree_of(file), number)
+    text = ast.unparse(max(functions, key=lambda each: each.lineno)) if functions else ""
+    return OF_PARAMETERS.search(text) is not None and MIXES.search(text) is not None
 
 
 def _into_a_file(tree: Tree, call: ast.Call) -> bool:

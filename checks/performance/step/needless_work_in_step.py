@@ -57,7 +57,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import of_kind, seen
-from ..source._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
+from ..source._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN, averages
 from ..waiting._alone import alone
 from ._each_epoch import read_each_epoch
 from ._own_code import ORDERED, in_sampler
@@ -149,6 +149,10 @@ KINDS = {
 
 
 OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, ORDERED, READ, WRITTEN}
+IN_PLACE = (
+    "copy nothing: update the average of the weights in place, in one call (AveragedModel(model, "
+    "multi_avg_fn=get_ema_multi_avg_fn(0.999)) of torch.optim.swa_utils)"
+)
 OFTEN = 0.8  # passes over the loader for each evaluation: one an epoch
 AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
 
@@ -177,10 +181,15 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 seen(number, told, each, "" if at else "once in many steps")
                 for at, (_, number, told, each) in enumerate(found[:SHOWN])
             ),
-            Fix(f"{kind.fix}: {work.promise}, or less"),
+            Fix(f"{_fix(name, kind, line)}: {work.promise}, or less"),
             work.place(line.inner_file, line.inner_line, len(found), event),
         )
     yield from read_each_epoch(event, training, MOST_STEPS)
+
+
+def _fix(name: str, kind: Kind, line: SampledLine) -> str:
+    """Return what is better; a copy that an average of the weights is made of is none that once in many steps does."""
+    return IN_PLACE if name == LineKind.COPIED and averages(line.inner_file, line.inner_line) else kind.fix
 
 
 def _is_as_usual(event: StepsTimed, training: Training, told: LinesSampled, line: SampledLine, ranks: int) -> bool:

@@ -35,6 +35,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Joined,
+    Place,
     RankSteps,
     Severity,
     StepsTimed,
@@ -43,9 +44,11 @@ from ddpdoctor.check import (
 )
 
 from ..._places import line_of_last
+from ..._set_at import set_at
 from .._steps import LARGE, middle
 
 AILMENT = Ailment("DDP910", Severity.NOTE)
+BINDS = {"sched_setaffinity", "cpu_affinity"}
 SHOWN = 4  # ranks
 LISTED = 8  # cores
 
@@ -74,10 +77,29 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 )
                 for at, each in enumerate(ranks[:SHOWN])
             ),
-            Fix(
-                "give each rank cores of its own: srun --cpus-per-task, docker run --cpuset-cpus, taskset or numactl "
-                f"by LOCAL_RANK, or no binding; a step of {total:.0f} ms is {(1 - least) * total:.0f} ms at best where "
-                "they wait for none"
+            *_fix(
+                training,
+                f"a step of {total:.0f} ms is {(1 - least) * total:.0f} ms at best where they wait for none",
             ),
-            line_of_last(Joined, training),
         )
+
+
+def _fix(training: Training, then: str) -> tuple[Fix, Place]:
+    """Return what gives each rank cores of its own, and where: the script's own line, else how it is launched."""
+    if calls := set_at(training, BINDS):
+        first = calls[0]
+        return (
+            Fix(
+                f"the script binds them by {first.call}: let it give each rank other cores, by LOCAL_RANK times the "
+                f"cores of a rank, or leave it out; {then}",
+                diff=first.without,
+            ),
+            Place(file=first.file, line=first.line),
+        )
+    return (
+        Fix(
+            "give each rank cores of its own: srun --cpus-per-task, docker run --cpuset-cpus, taskset or numactl by "
+            f"LOCAL_RANK, or no binding; {then}"
+        ),
+        line_of_last(Joined, training),
+    )

@@ -23,9 +23,9 @@ Give the loader workers, as many as the cores divided by the ranks of the host; 
 `persistent_workers=True`. More than that where they wait for the storage and hardly compute. Where the data set holds a
 lock between processes (`fcntl.flock`, `FileLock`), read without it: workers would wait for it too. Where each item
 reads the same file anew (`json.load(open(self.path))`, `pandas.read_csv(self.path)` in `__getitem__`), read it once in
-`__init__` and keep it: workers come second, since each of them would read it as often. Where all cores are at work
-already, or the storage is what is slow: decode once and store the result, use a cheaper transform, or read from a local
-disk.
+`__init__` and keep it: workers come second, since each of them would read it as often. Where a Python loop goes through
+numbers, or fills a tensor piece by piece, compute on whole tensors first. Where all cores are at work already, or the
+storage is what is slow: decode once and store the result, use a cheaper transform, or read from a local disk.
 
 ## Versions and sources
 
@@ -60,6 +60,7 @@ from ddpdoctor.check import (
 
 from .._lines import computed, computes_while_loading, loads, of_kind, seen as seen_line
 from .._steps import LEAST, STEADY, all_wait_at_times, behind, middle, on_cpu, promise, seen, share
+from ._loops import INSTEAD, slow_loop
 from ._same_file import ITEM, SameFile, same_file
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
@@ -103,6 +104,15 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         fix = Fix(
             f"it is the same file for each item: {same.keep}, {then}; num_workers second, for what is slow still",
             diff=same.diff,
+        )
+    elif (loop := slow_loop(training)) is not None:
+        rank = max(event.ranks, key=lambda each: middle(each, "data"))
+        took = rank.a_step("total")
+        then = promise(took, [loop.share * each for each in took])
+        said += f"; {loop.said}"
+        fix = Fix(
+            f"{INSTEAD[loop.kind]}: {then} where it then takes next to nothing; num_workers second, where cores are "
+            "free, for what is slow still"
         )
     yield Finding(
         said,
@@ -209,6 +219,12 @@ def _fix(event: StepsTimed, last: EpochStarted, *, sleeps: bool) -> Fix:
     waiting, training = middle(rank, "data"), middle(rank, "total") - middle(rank, "data")
     loading = waiting if not last.workers else last.workers * (waiting + training)
     cores = max(1, rank.cpus // len(event.ranks))
+    if rank.cpus < 2 * len(event.ranks) and not sleeps:
+        return Fix(
+            f"make a sample cheaper: store it decoded, or use a cheaper transform; {len(event.ranks)} "
+            f"rank{'s' if event.ranks[1:] else ''} on {rank.cpus} core{'s' if rank.cpus > 1 else ''} leave none to "
+            "workers, which load meanwhile (num_workers) where there are more"
+        )
     wanted = min(MOST if sleeps else cores, math.ceil(loading / max(training, 1e-4)))
     if wanted <= last.workers:
         return Fix("make a sample cheaper: store it decoded, use a cheaper transform, or read from a local disk")

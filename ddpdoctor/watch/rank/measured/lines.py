@@ -117,6 +117,9 @@ class Lines:
             at, by_now, without = now(), _processor(clock), _waited(waits)
             if frame is None:
                 return
+            if self.collecting:  # it has just ended, and is yet to be told: what has passed counts with the next look
+                del frame
+                continue
             key = stack_of(frame)
             del frame  # it holds what the user's functions hold
             elsewhere, self.collected = self.collected, 0
