@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 ROUNDS = 5
 AGAIN = 12  # rounds of what was fastest among all, and of DDP
 SECONDS = 0.4  # of steps with one setting in a round
+FEWEST, FEWEST_AGAIN = 4, 6  # rounds, however long they take: fewer agree by chance, and give no interval
+ENOUGH, ENOUGH_AGAIN = 40.0, 90.0  # seconds since the begin, beyond which no further round begins
 
 
 NO_DATA_PARALLEL = Tried(
@@ -45,7 +48,7 @@ class Tuned:
     """All settings; ``size`` are the bytes of the parameters, ``batch`` the samples of a rank's batch, 0 if unknown.
 
     ``again``: those that were fastest among all, measured once more by themselves, since the fastest of many is so by
-    chance as well; their ratios are 95 % intervals. Only they are advised.
+    chance as well; their ratios are 95 % intervals. Only they are advised. ``is_cut``: time was up before all rounds.
     """
 
     ranks: int
@@ -53,6 +56,7 @@ class Tuned:
     batch: int
     tried: tuple[Tried, ...]
     again: tuple[Tried, ...] = ()
+    is_cut: bool = False
 
     def of(self, name: str) -> Tried:
         """Return what a setting of this name gave."""
@@ -113,7 +117,7 @@ def _fastest(tried: Iterable[Tried]) -> Tried | None:
 
 @dataclass(slots=True)
 class Tuning:
-    """What is measured so far; ``size`` are the bytes of the parameters, ``samples`` the batch of a rank."""
+    """What is measured since ``began``; ``size`` are the bytes of the parameters, ``samples`` the batch of a rank."""
 
     jobs: Jobs
     backend: str
@@ -122,6 +126,8 @@ class Tuning:
     progress: Callable[[str], None]
     size: int = 0
     samples: int = 0
+    began: float = 0.0
+    is_cut: bool = False
 
     def rounds(
         self, settings: Sequence[Setting], what: str, count: int, summed: Callable[[Sequence[float]], Spread] = spread
@@ -135,7 +141,11 @@ class Tuning:
         """
         found: dict[str, list[float]] = {each.name: [] for each in settings}
         failed: dict[str, str] = {}
+        fewest, enough = (FEWEST_AGAIN, ENOUGH_AGAIN) if summed is interval else (FEWEST, ENOUGH)
         for number in range(count):
+            if number >= fewest and time.monotonic() - self.began > enough:
+                self.is_cut = True
+                break
             for setting in settings[:: -1 if number % 2 else 1]:
                 if setting.name in failed:
                     continue
@@ -178,13 +188,15 @@ def tune(jobs: Jobs, backend: str, model: Target, batch: Target, progress: Calla
     Raises:
         NotRun: plain DDP does not train here; the text says why.
     """
-    tuning = Tuning(jobs, backend, model, batch, progress)
+    tuning = Tuning(jobs, backend, model, batch, progress, began=time.monotonic())
     alone = (*SETTINGS, *((ON_GPUS,) if backend == "nccl" else ()))
     plain = next(each for each in SETTINGS if each.name == DDP)
 
     def against_plain(settings: Sequence[Setting], *how: Any) -> Iterator[Tried]:
         """Yield what these gave."""
-        found = tuning.rounds((plain, *settings), *how) if settings else ()
+        late = time.monotonic() - tuning.began > (ENOUGH_AGAIN if interval in how else ENOUGH)
+        tuning.is_cut = tuning.is_cut or (late and bool(settings))
+        found = tuning.rounds((plain, *settings), *how) if settings and not late else ()
         yield from (each for each in found if each.setting.name != DDP)
 
     tried = tuning.rounds(alone, "each setting", ROUNDS)
@@ -192,4 +204,4 @@ def tune(jobs: Jobs, backend: str, model: Target, batch: Target, progress: Calla
     again = tuple(against_plain(candidates(tried), "the fastest again", AGAIN, interval))
     if backend == "gloo":
         tried = (*tried, NO_DATA_PARALLEL)
-    return Tuned(jobs.world_size, tuning.size, tuning.samples, tried, again)
+    return Tuned(jobs.world_size, tuning.size, tuning.samples, tried, again, tuning.is_cut)

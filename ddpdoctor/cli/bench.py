@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ddpdoctor.bench.pairs import MOST
 from ddpdoctor.cli.options.required import require_torch, require_writable
 from ddpdoctor.cli.options.values import TARGET
 from ddpdoctor.cli.screen.interrupt import ending_on_signals
-from ddpdoctor.cli.screen.terminal import progress, say
+from ddpdoctor.cli.screen.terminal import is_capable, progress, say
 from ddpdoctor.facets import NotRun
 from ddpdoctor.report.whole_file import write_whole
 
@@ -49,6 +50,10 @@ def _size(text: str) -> int:
     if not 4 <= size <= LARGEST:  # noqa: PLR2004 - bytes of one number
         raise click.BadParameter(f"{text!r} is not a size from 4 bytes to 4G, such as 64K or 16M")
     return size
+
+
+EVERY = 5.0  # seconds between two lines that say what is measured, where nobody sees the line of a terminal
+CUT = "The machine was slow: not all rounds were made, so that the ranges are wider, and less can be advised."
 
 
 @click.command()
@@ -116,12 +121,13 @@ def _measured(
     from ddpdoctor.report.html.bench_page import bench_page
 
     started, load = time.monotonic(), os.getloadavg()[0]
+    tells = Tells()
     with Jobs(nproc, os.environ) as jobs:
         try:
             chosen = _backend(backend, nproc)
-            links = None if targets else measure_links(jobs, chosen, sizes, 0.5, progress)
-            tuned = tune(jobs, chosen, *targets, progress) if targets else None
-            progress("each pair of ranks")
+            links = None if targets else measure_links(jobs, chosen, sizes, 0.5, tells)
+            tuned = tune(jobs, chosen, *targets, tells) if targets else None
+            tells("each pair of ranks")
             pairs = measure_ranks(jobs, chosen) if links and 2 < nproc <= MOST else None  # noqa: PLR2004 - of two ranks above
         except NotRun as exc:
             click.echo(f"ddpdoctor bench: not measured, because {exc}", err=True)
@@ -130,6 +136,8 @@ def _measured(
             progress("")
     about = {"load": load, "processors": os.cpu_count() or 1, "seconds": time.monotonic() - started}
     caveats = _caveats(about, nproc)
+    if tuned is not None and tuned.is_cut:
+        caveats.append(CUT)
     if form == "json":
         return json.dumps({**bench_data(links, tuned, pairs), **about}, indent=2)
     if form == "html":
@@ -138,6 +146,21 @@ def _measured(
     if pairs:
         shown += f"\n{pairs_text(pairs)}"
     return "\n".join((shown, *caveats, f"{about['seconds']:.1f} s"))
+
+
+@dataclass(slots=True)
+class Tells:
+    """Says what is measured: on a terminal each time, elsewhere a line every few seconds."""
+
+    last: float = 0.0
+
+    def __call__(self, text: str) -> None:
+        """Say it."""
+        if is_capable(sys.stderr):
+            progress(text)
+        elif time.monotonic() - self.last >= EVERY:
+            self.last = time.monotonic()
+            click.echo(f"ddpdoctor bench: {text}", err=True)
 
 
 def _launched(backend: str, form: str) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--report",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write a report there: JSON, or a page where it ends in .html.",
+    help="Write a report there: JSON, a page where it ends in .html, Markdown where in .md.",
 )
 @click.option(
     "--profile", type=click.IntRange(min=1), metavar="STEPS",

@@ -99,8 +99,11 @@ def closely(profile: Mapping[str, Any]) -> list[str]:
     """Return what part of the communication the backward waits for: that of the rank that waits least."""
     if not profile:
         return [NOT_CLOSELY]
-    cost = 1e6 * max(each["cost"] for each in profile.values())
-    measuring = f"Measuring took {cost:.0f} microseconds a step."
+    cost = 1e3 * max(each["cost"] for each in profile.values())
+    measuring = (
+        f"Measuring took {cost:.1f} ms more for each of these steps, between them and on a thread beside them; no "
+        "other step is measured so."
+    )
     counted = [each for each in profile.values() if each.get("exposed")]
     if len(counted) < len(profile):
         steps, total = next((each["steps"], 1e3 * each["total"][1]) for each in profile.values())

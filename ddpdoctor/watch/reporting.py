@@ -13,6 +13,7 @@ from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.html.page import as_page
+from ddpdoctor.report.markdown import watched_markdown
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable, result_text
@@ -126,7 +127,7 @@ def steps_text(monitor: Monitor, style: Style = PLAIN) -> str:
 
 
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
-    """Write what was found as JSON; as a page where the file's name ends in .html."""
+    """Write what was found as JSON; as a page where the file's name ends in .html, as Markdown where in .md."""
     report = redacted(Report(found_results(monitor), (), seconds))
     facts = {
         "seen": _seen(monitor),
@@ -135,5 +136,9 @@ def write_report(path: str, monitor: Monitor, seconds: float) -> None:
         "marks": marks(monitor.trainings),
         "norms": norms_data(monitor.trainings),
     }
-    text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
+    if path.endswith(".md"):
+        lines = steps_lines(**measured(monitor)) if monitor.steps else []
+        text = watched_markdown(report, _seen(monitor), lines)
+    else:
+        text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
     write_whole(Path(path), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -259,3 +260,42 @@ def test_the_report_goes_to_a_file(ddpdoctor: Run, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, "")
     assert "all_reduce" in (tmp_path / "bench.txt").read_text()
+
+
+def test_rounds_end_where_they_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rounds of each setting, six of what is measured again, if that has begun in time; it is said then."""
+
+    def tuned(each: float) -> Tuned:
+        made = [0.0]
+        monkeypatch.setattr("ddpdoctor.bench.settings.time.monotonic", lambda: made[0])
+
+        def seconds(_: settings.Tuning, setting: Setting) -> float:
+            made[0] += each
+            return 0.5 if setting.is_free else 1.0
+
+        monkeypatch.setattr(settings.Tuning, "_seconds", seconds)
+        monkeypatch.setattr(settings.Tuning, "rounds", counting)
+        jobs: Any = SimpleNamespace(world_size=2)
+        return tune(jobs, "gloo", Target("m.py", "m"), Target("m.py", "b"), lambda _: None)
+
+    of_rounds, rounds = settings.Tuning.rounds, []
+
+    def counting(self: settings.Tuning, *given: Any) -> tuple[Tried, ...]:
+        made: list[str] = []
+        self.progress = made.append
+        found = of_rounds(self, *given)
+        rounds.append(len({each.partition(":")[0] for each in made}))
+        return found
+
+    assert not tuned(0.1).is_cut
+    assert rounds == [settings.ROUNDS, settings.ROUNDS, settings.AGAIN]
+    rounds.clear()
+    slow = tuned(1.0)
+    assert slow.is_cut
+    assert rounds == [4, settings.AGAIN], "nothing together"
+    rounds.clear()
+    assert tuned(1.9).is_cut
+    assert rounds == [4, 6]
+    rounds.clear()
+    assert tuned(30.0).again == ()
+    assert rounds == [4]

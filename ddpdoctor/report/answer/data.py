@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.logs.unknown.next_steps import next_step, raised_in
 from ddpdoctor.report.answer.text import GROUPS, counted, headline, moment, without_secrets
 from ddpdoctor.report.data import finding_data
-from ddpdoctor.report.text import printable
+from ddpdoctor.report.markdown import block, inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +80,8 @@ def as_markdown(answer: Answer) -> str:
 
 
 def _markdown(answer: Answer) -> Iterator[str]:
-    yield from (_inline(note) + "\n" for note in answer.notes)
-    yield f"**{_inline(headline(answer))}**"
+    yield from (inline(note) + "\n" for note in answer.notes)
+    yield f"**{inline(headline(answer))}**"
     if answer.cause is not None:
         yield from _section(answer.cause)
     elif answer.unknown is not None:
@@ -90,52 +90,41 @@ def _markdown(answer: Answer) -> Iterator[str]:
         yield from ("", "An error beside it, which ddpdoctor does not know:", *_error(answer.also_unknown))
     if answer.own:
         yield from ("", "What ddpdoctor has printed there:", "")
-    yield from (f"- {_inline(proof.source)}: {_inline(proof.seen)}" for proof in (e.record.proof() for e in answer.own))
+    yield from (f"- {inline(proof.source)}: {inline(proof.seen)}" for proof in (e.record.proof() for e in answer.own))
     for title, name in GROUPS:
         group: tuple[Named, ...] = getattr(answer, name)
         if group:
             yield from ("", f"{title.capitalize()}:", "")
         for each in group:
-            yield f"- {counted(each)} `{each.check.code}` {each.check.slug}: {_inline(each.finding.message)}"
+            yield f"- {counted(each)} `{each.check.code}` {each.check.slug}: {inline(each.finding.message)}"
 
 
 def _error(unknown: Unknown) -> Iterator[str]:
     proof = unknown.record.proof()
     frames = [f"{frame.file}:{frame.line}, {frame.function}" for frame in unknown.frames]
     more = filter(None, [unknown.record.code, raised_in(unknown) and f"raised in {raised_in(unknown)}"])
-    yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames, *more]))
+    yield from block("\n".join([f"{proof.source}: {proof.seen}", *frames, *more]))
     step = next_step(unknown)
-    yield f"Next: {_inline(step.summary)}"
-    yield from _block(step.command, "sh")
+    yield f"Next: {inline(step.summary)}"
+    yield from block(step.command, "sh")
 
 
 def _section(named: Named) -> Iterator[str]:
     finding, check = named.finding, named.check
-    yield from ("", f"`{check.code}` {check.slug}: {_inline(finding.message)}")
+    yield from ("", f"`{check.code}` {check.slug}: {inline(finding.message)}")
     if place := str(finding.place):
-        yield from ("", f"Where: {_inline(place)}")
+        yield from ("", f"Where: {inline(place)}")
     yield from ("", "Seen:")
-    yield from _block("\n".join(f"{each.source}: {each.seen}" for each in finding.evidence))
+    yield from block("\n".join(f"{each.source}: {each.seen}" for each in finding.evidence))
     if expected := [each.expected for each in finding.evidence if each.expected]:
-        yield f"Expected: {_inline('; '.join(expected))}"
+        yield f"Expected: {inline('; '.join(expected))}"
     if finding.ambiguity is not None:
         yield from ("", "The log leaves these causes, likeliest first:", "")
-        yield from (f"{number}. {_inline(cause)}" for number, cause in enumerate(finding.ambiguity.causes, 1))
+        yield from (f"{number}. {inline(cause)}" for number, cause in enumerate(finding.ambiguity.causes, 1))
         yield from ("", "This tells them apart:")
-        yield from _block(finding.ambiguity.command)
-    yield from ("", f"Fix: {_inline(finding.fix.summary)}")
+        yield from block(finding.ambiguity.command)
+    yield from ("", f"Fix: {inline(finding.fix.summary)}")
     for text, kind in ((finding.fix.command, "sh"), (finding.fix.diff, "diff")):
         if text:
-            yield from _block(text, kind)
+            yield from block(text, kind)
     yield f"More: `ddpdoctor explain {check.code}`"
-
-
-def _block(text: str, kind: str = "") -> Iterator[str]:
-    text = printable(text)
-    fence = "```" if "```" not in text else "~~~~~~"
-    yield from ("", f"{fence}{kind}", text, fence, "")
-
-
-def _inline(text: str) -> str:
-    """Keep what a program printed from becoming markup."""
-    return "".join(f"\\{char}" if char in "\\`*_<>[]#|" else char for char in printable(" ".join(text.split())))
