@@ -146,3 +146,19 @@ def test_counted_exchanges_are_findings_busy_or_not(starved: float) -> None:
     assert ("ms" in found.message) is (starved == 0)
     quick = {"exposed": (MS // 10,) * 50, "hidden": (0,) * 50, "buckets": (10_000,) * 49}
     assert seen(TRAINS, TRAINS, profile=quick, starved=starved) == []
+
+
+def test_an_exchange_for_nothing_is_skipped_by_the_counter_of_its_loop(tmp_path: Path) -> None:
+    """At the line of the backward; a loop of steps has no such counter."""
+    loop = "for step in range(9):\n    for micro in range(args.accum):\n        model(x).backward()\n"
+    each = {"exposed": (6 * MS,) * 50, "hidden": (0,) * 50, "synced": 8.0, "backwards": 8.0}
+    for name, source, expected in (
+        ("accumulates.py", f"{loop}    optimizer.step()\n", "micro + 1 < args.accum"),
+        ("steps.py", f"{loop}        optimizer.step()\n", "(i + 1) % k"),
+    ):
+        file = tmp_path / name
+        file.write_text(source)
+        lines = (at(file, 3, "backward", 600, 50),)
+        ((_, found),) = seen(lines, lines, profile=each)
+        assert (found.place.file, found.place.line) == (str(file), 3)
+        assert expected in found.fix.diff

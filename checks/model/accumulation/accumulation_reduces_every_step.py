@@ -28,6 +28,7 @@ Holds for torch 2.2 to 2.13. Source: PyTorch documentation, `DistributedDataPara
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -39,12 +40,16 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    LineKind,
+    LinesSampled,
+    Place,
     Profiled,
     Severity,
     StepFingerprinted,
     StepsTimed,
     Training,
     lint,
+    tree_of,
     watch,
 )
 
@@ -108,9 +113,27 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             )
             for rank, each in list(measured.items())[:SHOWN]
         ),
-        Fix("skip the reduction in all steps but the last", diff=MEND),
-        line_of_last(StepFingerprinted, training),
+        *_fix(training),
     )
+
+
+def _fix(training: Training) -> tuple[Fix, Place]:
+    """Return how the reduction is skipped, and where: the line of the backward, by the counter of its own loop."""
+    lines = [line for told in training.by_rank(LinesSampled).values() for line in told.sampled]
+    line = next((each for each in lines if each.kind == LineKind.BACKWARD), None)
+    said = "skip the reduction in all steps but the last"
+    if line is None:
+        return Fix(said, diff=MEND), line_of_last(StepFingerprinted, training)
+    diff = MEND
+    for loop in sorted(tree_of(line.file).of(ast.For), key=lambda each: -each.lineno):
+        if loop.lineno < line.line <= (loop.end_lineno or 0):
+            match loop:
+                case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[count])):
+                    if not re.search(r"\.step\(", ast.unparse(loop)):
+                        last = f"{name} + 1 < {ast.unparse(count)}"
+                        diff = MEND.replace("(i + 1) % k", last).replace(" / k", " / ...")
+            break
+    return Fix(f"{said}; the forward belongs into the block, too", diff=diff), Place(file=line.file, line=line.line)
 
 
 MEND = "+with model.no_sync() if (i + 1) % k else contextlib.nullcontext():\n     loss = criterion(model(x), y) / k"
