@@ -162,3 +162,27 @@ def test_an_exchange_for_nothing_is_skipped_by_the_counter_of_its_loop(tmp_path:
         ((_, found),) = seen(lines, lines, profile=each)
         assert (found.place.file, found.place.line) == (str(file), 3)
         assert expected in found.fix.diff
+
+
+SYNC = """\
+def average(model):
+    gs = [p.grad for p in model.parameters()]
+    flat = torch.cat([g.reshape(-1) for g in gs])
+    dist.all_reduce(flat)
+    for g in gs:
+        g.copy_(flat)
+"""
+
+
+def test_loops_that_pack_what_is_sent_at_once_are_no_loops_to_mend(tmp_path: Path) -> None:
+    """Three small ones of one function that sends; without the exchange they are told together."""
+    for name, source, expected in (
+        ("sync.py", SYNC, []),
+        ("other.py", SYNC.replace("dist.all_reduce(flat)", "pass"), ["python-loop-in-step"]),
+    ):
+        file = tmp_path / name
+        file.write_text(source)
+        lines = [
+            line(30, "", 45, inner=(str(file), number, "average"))._replace(line=30 + number) for number in (2, 3, 6)
+        ]
+        assert [slug for slug, _ in seen((*TRAINS, *lines), (*TRAINS, *lines))] == expected

@@ -89,9 +89,15 @@ def _is_evaluation(function: ast.FunctionDef) -> bool:
 @functools.cache
 def averages(file: str, number: int) -> bool:
     """Whether a line stands in a function that mixes old weights with new ones: an average of the weights."""
-    functions = _functions(tree_of(file), number)
-    text = ast.unparse(max(functions, key=lambda each: each.lineno)) if functions else ""
+    text = function_text(file, number)
     return OF_PARAMETERS.search(text) is not None and MIXES.search(text) is not None
+
+
+@functools.cache
+def function_text(file: str, number: int) -> str:
+    """Return the source of the innermost function that a line stands in; empty outside of any."""
+    functions = _functions(tree_of(file), number)
+    return ast.unparse(max(functions, key=lambda each: each.lineno)) if functions else ""
 
 
 def _into_a_file(tree: Tree, call: ast.Call) -> bool:

@@ -12,12 +12,12 @@ too small for it.
 
 `ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is. ddpdoctor finds a
 loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
-and several of a kind that do so together, each with 3 % or more. The source says what they go through: parameters,
-buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.tolist()`); the first dimension of
-what a `forward` is given, of 8 samples or more, where no pass needs the one before; the rows of a batch, each with a
-loss of its own; or parts of what the loop does nothing but fill, by a counter, without reading it. Where the rank waits
-for a core, that wait is left out, and a loop that communicates counts as on the rank that it takes least. A loop that
-reads a tensor in each pass is blocking-calls-in-step.
+and several of a kind that do so together, each with 3 % or more, but for those that pack what their function sends. The
+source says what they go through: parameters, buffers or a state_dict; numbers that were taken out of tensors
+(`.numpy()`, `.tolist()`); the first dimension of what a `forward` is given, of 8 samples or more, where no pass needs
+the one before; the rows of a batch, each with a loss of its own; or parts of what the loop does nothing but fill, by a
+counter, without reading it. Where the rank waits for a core, that wait is left out, and a loop that communicates counts
+as on the rank that it takes least. A loop that reads a tensor in each pass is blocking-calls-in-step.
 
 ## How to mend it
 
@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from ..source._at_line import FILLED, NUMBERS, PARAMETERS, ROWS, SAMPLES, loop_text
+from ..source._at_line import FILLED, NUMBERS, PARAMETERS, ROWS, SAMPLES, function_text, loop_text
 from ._rows import SHOWN, most, rows_of, taken
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         part, rank, *_ = min(rows, key=lambda row: row[0]) if waits else most(rows)
         loop = taken(training, part, rank)
         if not loop.is_much():
-            if not waits and part >= SMALL:
+            if not waits and part >= SMALL and not COMMUNICATES.search(function_text(file, number)):
                 short.setdefault(kind, {})[kind, file, number] = rows
             continue
         yield Finding(
