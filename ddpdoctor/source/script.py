@@ -57,7 +57,7 @@ class Script(Meaning):
         """
         used = [path for path, name in self._taken if name in self.tree.read or not _is_idle(self.text, name)]
         found = frozenset(path.partition(".")[0] for path in used if not path.startswith(PARTS)) & FRAMEWORKS
-        by_hand = bool(self._calls.get(DDP)) and "Trainer(" not in self.text
+        by_hand = bool(self._calls.get(DDP)) and re.search(r"Trainer\b", self.text) is None
         has_trainer = "transformers" in found and TRAINER.search(self.text) and not by_hand
         return found if has_trainer else found - {"transformers"}
 
