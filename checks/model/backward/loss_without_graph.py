@@ -5,18 +5,22 @@
 Backward ends with "element 0 of tensors does not require grad and does not have a grad_fn". The forward ran under
 `torch.no_grad()` or `torch.inference_mode()` (often a validation loss, or a decorator on the training function), or the
 loss was made anew from numbers: `torch.tensor(loss)`, `.item()`, `.detach()`, `.data`, `argmax`, a comparison; or all
-parameters are frozen, which DDP itself refuses when it wraps. `model.eval()` has no part in it: an eval forward
+parameters are frozen, which DDP itself refuses when it wraps. Or all of it came out of a gather: `all_gather` of
+`torch.distributed`, of Lightning and of Fabric, and Accelerate's `gather`, give tensors without gradients, this rank's
+own among them. `model.eval()` has no part in it: an eval forward
 has a graph. DDP has none either: one process alone fails at the same line.
 
 ## How to be sure
 
 `print(model(x).requires_grad)` before the loss is made: False tells of the mode or of frozen parameters, True of what
-makes the loss. Where the script can be read, a `with` or a decorator around the failed line's forward is named.
+makes the loss. Where the script can be read, a `with` or a decorator around the failed line's forward is named,
+and a gather that all of the loss comes out of.
 
 ## How to mend it
 
 Run the forward whose loss is to be minimised outside of no_grad, and make the loss with torch's functions from its
-output.
+output. Gather with gradients: `self.all_gather(z, sync_grads=True)` in Lightning, `fabric.all_gather(z,
+sync_grads=True)` in Fabric, `torch.distributed.nn.functional.all_gather(z)` elsewhere.
 
 ## Versions and sources
 
@@ -26,17 +30,24 @@ gradient computation" in torch's documentation.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Place, Record, Severity, Site, log_pattern
+
+from ._cut_by_gather import Gather, gather_of_loss
 
 AILMENT = Ailment("DDP1566", Severity.ERROR)
 
 
 @log_pattern(r"RuntimeError: element (?P<index>\d+) of tensors does not require grad and does not have a grad_fn")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what can have cut the loss off from the model."""
+    """Name the gather that all of the loss came out of, or say what can have cut it off from the model."""
+    for frame in record.frames if record.users else ():
+        if frame.is_users and (gather := gather_of_loss(Site(frame.file, frame.line, frame.function))) is not None:
+            yield _gathered(record, match, gather)
+            return
     yield Finding(
         "the loss has no graph: its forward ran without gradients, or it was made anew from numbers",
         (record.proof(match, "a loss whose requires_grad is True"),),
@@ -54,4 +65,37 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "print(torch.is_grad_enabled(), out.requires_grad, loss.requires_grad)   # before backward",
         ),
+    )
+
+
+def _gathered(record: Record, match: re.Match[str], gather: Gather) -> Finding:
+    return Finding(
+        f"the loss has no graph: all of it is made of what {gather.shown} gives, which carries no gradient",
+        (
+            record.proof(match, "a loss whose requires_grad is True"),
+            Evidence(" ".join(ast.unparse(gather.call).split()), "a gather with gradients",
+                     f"{gather.file}:{gather.call.lineno}"),
+        ),
+        _with_gradients(gather),
+        Place(file=gather.file, line=gather.call.lineno, rank=record.rank, host=record.node),
+    )  # fmt: skip
+
+
+def _with_gradients(gather: Gather) -> Fix:
+    call = " ".join(ast.unparse(gather.call).split())
+    if gather.takes_sync:
+        given = ", ".join(ast.unparse(each) for each in (*gather.call.args, *gather.call.keywords)
+                          if getattr(each, "arg", "") != "sync_grads")  # fmt: skip
+        return Fix(
+            "gather with gradients, each time that the loss is made of it",
+            diff=f"-{call}\n+{gather.shown}({given}, sync_grads=True)",
+        )
+    fills = gather.shown.rpartition(".")[2] not in {"gather", "gather_for_metrics"}
+    given = ast.unparse(gather.call.args[1 if fills else 0])
+    put = f"{ast.unparse(gather.call.args[0])} = " if fills else ""
+    is_list = gather.shown.endswith("all_gather")
+    return Fix(
+        "gather with gradients, each time that the loss is made of it",
+        diff=f"-{call}\n+from torch.distributed.nn.functional import all_gather\n"
+        f"+{put}{f'all_gather({given})' if is_list else f'torch.cat(all_gather({given}))'}",
     )
