@@ -85,10 +85,21 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"samples {listed(each.indices, TELLING)}", "the same in one group", f"rank {rank}'s sampler")
             for rank, each in list(orders.items())[:SHOWN]
         ),
-        Fix(
-            "split the data over the data-parallel ranks alone",
-            diff=f"-sampler = DistributedSampler(data)   # num_replicas={replicas}\n"
-            '+sampler = DistributedSampler(data, num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank())',
-        ),
+        _mend(replicas, is_all=len(group) >= training.world_size),
         place(event.site),
+    )
+
+
+def _mend(replicas: int | None, *, is_all: bool) -> Fix:
+    """Return how the data are to be split; over nothing where all ranks compute one model."""
+    before = f"-sampler = DistributedSampler(data, ...)   # num_replicas={replicas}\n"
+    if is_all:
+        return Fix(
+            "give all ranks the same batches: they compute one model together, and there is nothing to split over",
+            diff=f"{before}+sampler = DistributedSampler(data, num_replicas=1, rank=0)",
+        )
+    return Fix(
+        "split the data over the data-parallel ranks alone",
+        diff=f'{before}+dp = mesh["dp"]   # the dimension beside that of the tensor parallelism, by its name\n'
+        "+sampler = DistributedSampler(data, num_replicas=dp.size(), rank=dp.get_local_rank())",
     )

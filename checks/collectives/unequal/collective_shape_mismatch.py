@@ -57,23 +57,10 @@ from ..hangs.calls._compared import first_mismatch, unlike_splits
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
 from ._mismatch import Mismatch, both_sides, on_mismatch
+from ._padding import FIX, PAD, PADDED, dimensions_that_differ, padded, padded_by_accelerate
 from ._splits import ROWS, splits_differ
 
 AILMENT = Ailment("DDP716", Severity.ERROR)
-FIX = Fix(
-    "pad to the largest size before the collective, and cut afterwards",
-    diff="+size = torch.tensor([x.shape[0]], device=x.device)\n"
-    "+dist.all_reduce(size, op=dist.ReduceOp.MAX)\n"
-    "+x = torch.nn.functional.pad(x, (0, 0) * (x.dim() - 1) + (0, int(size) - x.shape[0]))\n"
-    " dist.all_gather(out, x)",
-)
-
-PADDED = frozenset({"gather", "gather_for_metrics"})
-PAD = Fix(
-    "pad to the largest size before the call",
-    diff="+tensor = accelerator.pad_across_processes(tensor, dim=0)   # that which differs\n"
-    " tensor = accelerator.gather(tensor)",
-)
 DTYPE = Fix(
     "give the tensor one dtype on all ranks: of an empty list, or of an int, torch makes another one",
     diff="-total = torch.tensor(sum(losses))\n+total = torch.tensor(float(sum(losses)))\n dist.all_reduce(total)",
@@ -182,11 +169,12 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def _fix(ours: Communication, theirs: Communication) -> Fix:
     """Return what the line calls for: a framework's own padding, lists of one length, one dtype."""
     site = ours.site
+    dimensions = dimensions_that_differ(ours.shapes, theirs.shapes)
     if site and called_at(site.file, site.line, PADDED):
-        return PAD
+        return padded_by_accelerate(site, dimensions)
     if site and "object_list" in getline(site.file, site.line):
         return OBJECTS
-    return DTYPE if re.findall(r"\[.*?\]", ours.shapes) == re.findall(r"\[.*?\]", theirs.shapes) else FIX
+    return DTYPE if re.findall(r"\[.*?\]", ours.shapes) == re.findall(r"\[.*?\]", theirs.shapes) else padded(dimensions)
 
 
 @on_loss(Loss.SHAPES)

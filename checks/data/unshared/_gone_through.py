@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import SHARED, Ambiguity, Evidence, Finding, Fix, RankLoader, Severity, Table, same_order
+from ddpdoctor.check import (
+    FABRIC,
+    LIGHTNING,
+    SHARED,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    RankLoader,
+    Severity,
+    Table,
+    same_order,
+)
 
-from .._words import at, counted, shown
+from .._words import at, counted, shared_out, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Sampler, Training
 
 MEND = Fix(
     "give each rank its share, and tell the sampler each epoch",
@@ -84,3 +96,22 @@ def _table(ranks: tuple[RankLoader, ...]) -> Table:
         kind = rank.sampler.kind if rank.sampler else ""
         rows.append((rank.rank, kind, len(own), len(own & others), rank.length or ""))
     return Table(("rank", "sampler", "samples seen", "shared with other ranks", "of"), tuple(rows))
+
+
+def mend(training: Training, sampler: Sampler) -> Fix:
+    """Return how the ranks get their shares: of batches that only their own sampler can share out, from that."""
+    framework = training.framework
+    if not sampler.of_batches or (framework is not None and framework.name not in {LIGHTNING.name, FABRIC.name}):
+        return shared_out(training, MEND)
+    keeps = {
+        LIGHTNING.name: "\n trainer = Trainer(use_distributed_sampler=False, ...)   # stays: the sampler shares out",
+        FABRIC.name: "\n loader = fabric.setup_dataloaders(loader, use_distributed_sampler=False)",
+    }.get(framework.name if framework is not None else "", "")
+    return Fix(
+        f"share the batches out in {sampler.kind}: in one order on all ranks, each rank takes every N-th",
+        diff=f" class {sampler.kind}:\n     def __iter__(self):\n"
+        "+        rank, ranks = dist.get_rank(), dist.get_world_size()\n"
+        "+        count = len(batches) // ranks * ranks   # as many for each\n"
+        "+        yield from batches[rank:count:ranks]\n"
+        f"     def __len__(self):\n+        return number_of_batches // dist.get_world_size(){keeps}",
+    )

@@ -62,9 +62,9 @@ from ddpdoctor.check import (
 
 from ..._source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
-from .._words import SHOWN, shared_out, shown, unless_a_framework_splits
+from .._words import SHOWN, shown, unless_a_framework_splits
 from ..shares._numberings import words_differ
-from ._gone_through import MEND, are_identical, is_whole, told
+from ._gone_through import MEND, are_identical, is_whole, mend, told
 from ._unshared import (
     SEEDED,
     SHARED_OUT,
@@ -130,13 +130,14 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         f"each of {len(ranks)} ranks {what} {first.dataset}" + (", in the same order" if identical else ""),
         tuple(
             Evidence(
-                f"{sampler.kind} of {sampler.length} samples: {shown(each.order.indices)}",
+                f"{sampler.kind} of {sampler.length} {'batches' if sampler.of_batches else 'samples'}: "
+                f"{shown(each.order.indices)}",
                 f"about {(each.started.length or 0) // len(ranks)} samples that no other rank has",
                 f"rank {rank}'s sampler",
             )
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
-        shared_out(training, MEND),
+        mend(training, samplers[0]),
         place(next(iter(ranks.values())).started.made),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.loader.worker_seeds import methods
@@ -104,7 +105,11 @@ def draws_at(kind: type) -> Site | None:
 
 def sampler_of(recorder: Process, loader: Any) -> Sampler:
     """Read what the sampler that decides says of itself."""
-    return sampler_itself(recorder, deciding(loader), shares=_shares(loader.batch_sampler))
+    from torch.utils.data import BatchSampler
+
+    decides = deciding(loader)
+    of_batches = decides is loader.batch_sampler and not isinstance(decides, BatchSampler)
+    return replace(sampler_itself(recorder, decides, shares=_shares(loader.batch_sampler)), of_batches=of_batches)
 
 
 def sampler_itself(recorder: Process, sampler: Any, shares: int | None = None) -> Sampler:
