@@ -45,6 +45,19 @@ FROZEN = "nn.Linear(16, 2))\n        self.body[0].requires_grad_(False)"
 LEARNING = "[each for each in self.parameters() if each.requires_grad]"
 FREEZES = "    def on_train_start(self):\n        self.body[0].requires_grad_(False)\n\n    def training_step"
 GATHERED = "self.all_gather(torch.ones(1))"
+OPTIMIZER = "        return torch.optim.SGD(self.parameters(), lr=0.01)"
+SCHEDULED = """        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps={steps})
+        return {{"optimizer": optimizer, "lr_scheduler": {{"scheduler": schedule, "interval": "step"}}}}"""
+STOPS = (
+    "def on_train_epoch_end(self):",
+    "def on_train_epoch_end(self):\n        self.trainer.should_stop = self.current_epoch == 2",
+)
+COUNTED = """        z = self.all_gather(self.body(inputs)).flatten(0, 1)
+        return F.cross_entropy(z, targets.repeat(2))
+
+    def validation_step"""
+CONTRASTED = COUNTED.replace("self.body(inputs))", "self.body(inputs), sync_grads=True)")
 PREDICTED = (
     ("    trainer.save_checkpoint", "    predict(trainer)\n    trainer.save_checkpoint"),
     (
@@ -100,6 +113,18 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
                 "    trainer.test(trainer.model, Data.val_dataloader(trainer.datamodule))",
             ),
         ),
+    ),
+    "a schedule of one process": (
+        LIGHTNING,
+        "schedule-counts-unshared-steps",
+        "+steps = self.trainer.estimated_stepping_batches",
+        ((OPTIMIZER, SCHEDULED.format(steps="3 * (64 // 4)")),),
+    ),
+    "a loss of gathered outputs": (
+        LIGHTNING,
+        "loss-without-graph",
+        "+self.all_gather(self.body(inputs), sync_grads=True)",
+        ((STEP, COUNTED),),
     ),
     "heads in a plain list": (
         LIGHTNING,
@@ -204,6 +229,15 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
 }
 HEALTHY: dict[str, tuple[str, Edits]] = {
     "Lightning": (LIGHTNING, ()),
+    "a schedule of one rank": (
+        LIGHTNING,
+        ((OPTIMIZER, SCHEDULED.format(steps="self.trainer.estimated_stepping_batches")),),
+    ),
+    "a schedule of a training that stops early": (
+        LIGHTNING,
+        ((OPTIMIZER, SCHEDULED.format(steps="6 * 8")), ("max_epochs=3", "max_epochs=6"), STOPS),
+    ),
+    "a loss of outputs gathered with their gradients": (LIGHTNING, ((STEP, CONTRASTED),)),
     "all ranks split alike": (
         LIGHTNING,
         ((TRAIN_LOADER, SPLIT_IN_SETUP.replace("own.seed()", "own.manual_seed(7)") + TRAIN_LOADER),),

@@ -15,7 +15,8 @@ training with the batches of the whole data set, and has made as many steps as t
 
 ## How to mend it
 
-Count what this rank steps: `epochs * len(loader)`, of the loader that has the DistributedSampler.
+Count what this rank steps: `epochs * len(loader)`, of the loader that has the DistributedSampler. With Lightning, take
+`self.trainer.estimated_stepping_batches` in configure_optimizers.
 
 Silent where the training could have ended early (a `break` in its file), where passes were not complete, and where a
 schedule goes on from a checkpoint.
@@ -32,6 +33,8 @@ import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    FABRIC,
+    LIGHTNING,
     Ailment,
     EpochEnded,
     EpochStarted,
@@ -47,24 +50,38 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._own_files import own_files
+
 AILMENT = Ailment("DDP1554", Severity.WARNING)
+MENDS = {
+    "": "+steps = epochs * len(loader)  # with its DistributedSampler",
+    LIGHTNING.name: "+steps = self.trainer.estimated_stepping_batches   # of one rank, in configure_optimizers",
+    FABRIC.name: "+steps = epochs * len(loader)  # after fabric.setup_dataloaders",
+}
+"""What to count instead, with no framework and with those that leave it to the script how often a schedule steps."""
 
 
 @watch(ScheduleAtEnd)
 def while_training(event: ScheduleAtEnd, training: Training) -> Iterator[Finding]:
     """Compare the length of a schedule with the steps of the one loader that trained, on rank 0."""
-    if event.rank != 0 or event.began or training.framework is not None:
+    framework = training.framework
+    if event.rank != 0 or event.began or (framework is not None and framework.name not in MENDS):
         return
     ended = [each for each in training.of(EpochEnded, rank=0) if each.trained]
     passes = [each for each in training.of(EpochStarted, rank=0) if each.number in {one.number for one in ended}]
-    shared = _shared(ended, passes, training.world_size)
-    if shared is None or sum(each.batches for each in ended) != event.made:
+    shared = _shared(ended, passes, training.world_size, of_trainer=event.planned > 0)
+    if shared is None or event.made != (event.planned or sum(each.batches for each in ended)):
         return
     samples, size = shared
-    whole = {len(ended) * batches for batches in (samples // size, -(-samples // size))}
+    epochs = len(ended) if not event.planned else len({each.number for each in training.of(EpochStarted, rank=0)
+                                                      if each.loader == ended[0].loader})  # fmt: skip
+    if event.made != epochs * ended[0].batches and event.planned:
+        return
+    whole = {epochs * batches for batches in (samples // size, -(-samples // size))}
     length = next((each for each in event.lengths if each in whole and each > event.made), None)
-    files = [each.site.file for each in (event, passes[0]) if each.site]
-    if length is None or any(tree_of(file).of(ast.Break) for file in files):
+    sites = [each.site.file for each in (event, passes[0]) if each.site]
+    files = list(dict.fromkeys(each for file in sites for each in own_files(file))) if framework else sites
+    if length is None or (any(tree_of(file).of(ast.Break) for file in files) and not event.planned):
         return
     if _counts_the_loader(passes[0]):
         return
@@ -74,25 +91,29 @@ def while_training(event: ScheduleAtEnd, training: Training) -> Iterator[Finding
         f"the schedule {event.kind} is made for {length} steps, and the training has {event.made}: it counts "
         "the batches of the whole data set, of which each rank has its share",
         (
-            Evidence(f"{event.kind} of {length} steps: {len(ended)} epochs of {length // len(ended)} batches",
-                     f"{event.made} steps: {len(ended)} epochs of {share} batches", "the end of the training"),
+            Evidence(f"{event.kind} of {length} steps: {epochs} epochs of {length // epochs} batches",
+                     f"{event.made} steps: {epochs} epochs of {share} batches", "the end of the training"),
             Evidence(f"{samples} samples in batches of {size} on each of {training.world_size} ranks", "",
                      "the loader that trains"),
         ),
         Fix(
             "count the batches of the loader that this rank iterates",
-            diff="-steps = epochs * (len(dataset) // batch_size)\n"
-            "+steps = epochs * len(loader)  # with its DistributedSampler",
+            diff="-steps = epochs * (len(dataset) // batch_size)\n" + MENDS[framework.name if framework else ""],
         ),
         Place(file=file or None, line=line or None),
     )  # fmt: skip
 
 
-def _shared(ended: list[EpochEnded], passes: list[EpochStarted], ranks: int) -> tuple[int, int] | None:
-    """Return the samples and the batch size of the one loader that has trained, if it has a rank's share."""
+def _shared(
+    ended: list[EpochEnded], passes: list[EpochStarted], ranks: int, *, of_trainer: bool
+) -> tuple[int, int] | None:
+    """Return the samples and the batch size of the one loader that has trained, if it has a rank's share.
+
+    A Trainer asks for no batch behind the last one, so that its passes do not come to their end.
+    """
     loaders = {each.loader for each in ended}
     ours = [each for each in passes if each.loader in loaders]
-    if len(loaders) != 1 or not ours or not all(each.complete for each in ended):
+    if len(loaders) != 1 or not ours or not all(each.complete or of_trainer for each in ended):
         return None
     first = ours[0]
     if first.length is None or not first.batch_size or first.sampler is None or first.sampler.length is None:

@@ -226,6 +226,7 @@ class ScheduleAtEnd(Event):
 
     ``lengths`` are the numbers of steps that it can be made for: its own, or whole numbers that its function was made
     with. ``optimizer`` is the number of the one whose rates it sets. ``site`` is the line of its first step.
+    ``planned`` is how many steps the Trainer of Lightning is to make that steps it; 0 without one.
     """
 
     kind: str
@@ -233,3 +234,4 @@ class ScheduleAtEnd(Event):
     began: int
     made: int
     optimizer: int = -1
+    planned: int = 0

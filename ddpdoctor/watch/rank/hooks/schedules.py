@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.frameworks import LIGHTNING
 from ddpdoctor.watch.events import ScheduleAtEnd
 from ddpdoctor.watch.rank.hooks.written import lengths_written
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.user_frames import frames, user_site, variables_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
@@ -33,6 +34,7 @@ class Schedule:
     began: int
     optimizer: int
     made: int = 0
+    planned: int = 0
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -66,11 +68,22 @@ def _begin(recorder: Recorder, scheduler: Any, known: dict[int, Schedule], told:
     lengths = dict.fromkeys(each for each in _lengths(scheduler) if type(each) is int and each >= FEWEST)
     number = recorder.number("optimizer", scheduler.optimizer)
     kind, began = type(scheduler).__name__, scheduler.last_epoch
-    schedule = Schedule(kind, tuple(lengths)[:NUMBERS], user_site(), began, number, 1)
+    schedule = Schedule(kind, tuple(lengths)[:NUMBERS], user_site(), began, number, 1, _planned())
     known[id(scheduler)] = schedule
     weakref.finalize(scheduler, known.pop, id(scheduler), None).atexit = False
     if schedule.lengths:
         told.append(schedule)
+
+
+def _planned() -> int:
+    """Return how many steps the Trainer of Lightning is to make that steps a schedule just now; 0 without one."""
+    for frame in frames():
+        if str(frame.f_globals.get("__name__", "")).startswith(LIGHTNING.modules):
+            trainer = getattr(variables_of(frame).get("self"), "trainer", None)
+            planned = getattr(trainer, "estimated_stepping_batches", 0)
+            if isinstance(planned, int) and planned:
+                return planned
+    return 0
 
 
 def _lengths(scheduler: Any) -> Iterator[Any]:
@@ -104,6 +117,7 @@ def _tell(recorder: Recorder, told: list[Schedule]) -> None:
             began=each.began,
             made=each.made,
             optimizer=each.optimizer,
+            planned=each.planned,
             site=each.site,
         )
     told.clear()
