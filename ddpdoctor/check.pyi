@@ -300,6 +300,7 @@ from ddpdoctor.watch.events import (
     LossTerm as LossTerm,
     ManualReduction as ManualReduction,
     MetricSynced as MetricSynced,
+    MomentsNotAsked as MomentsNotAsked,
     Monitored as Monitored,
     NeverStepped as NeverStepped,
     Number as Number,

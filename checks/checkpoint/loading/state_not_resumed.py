@@ -13,6 +13,10 @@ Print `optimizer.state_dict()["state"]`, or the learning rate, before and after 
 builds a dictionary with several `state_dict()`, gives some of them back by `load_state_dict(checkpoint["model"])`, goes
 on from an epoch or a step of the same checkpoint, and says the key of another one nowhere else.
 
+`dcp.load(state, ...)` of torch.distributed.checkpoint fills the tensors of what it is given. `optimizer.state_dict()`
+of an optimizer that has not stepped has none, so that nothing of its state is loaded; `ddpdoctor run` compares what
+such a load asks for with the keys that are saved.
+
 Silent where the checkpoint is handed on as a whole, where a schedule is given `last_epoch` or is stepped in several
 places, and where no epoch or step is read: then the weights alone are wanted.
 
@@ -20,6 +24,9 @@ places, and where no epoch or step is read: then the weights alone are wanted.
 
     optimizer.load_state_dict(checkpoint["optimizer"])
     scheduler.load_state_dict(checkpoint["scheduler"])
+
+With torch.distributed.checkpoint, `get_state_dict(model, optimizer)` makes the state first, and `set_state_dict` gives
+it back.
 
 ## Versions and sources
 
@@ -36,11 +43,13 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    MomentsNotAsked,
     Place,
     Severity,
     StepFingerprinted,
     Training,
     lint,
+    place,
     tree_of,
     watch,
 )
@@ -68,6 +77,33 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if file := file_of_first_step(event, training):
         for each in left_out(tree_of(file).module):
             yield _finding(each, file)
+
+
+@watch(MomentsNotAsked)
+def of_a_distributed_checkpoint(event: MomentsNotAsked) -> Iterator[Finding]:
+    """Report what torch.distributed.checkpoint was not asked for: it fills what it is given, and nothing else."""
+    key = event.key or "optim"
+    yield Finding(
+        f"dcp.load was given the empty state of a fresh optimizer: of the {event.entries} entries of its state that "
+        "are saved, none is loaded",
+        (
+            Evidence(f'"{key}": {{"state": {{}}, "param_groups": ...}} is to be filled', "a state with its tensors",
+                     str(event.site or "")),
+            Evidence(f"{event.entries} keys {key}.state.* in .metadata", "", event.folder),
+        ),
+        Fix(
+            "save and load by get_state_dict, which makes the state first; its keys are names of parameters, so that "
+            "what saves has to take it as well",
+            diff="+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict\n"
+            "+weights, moments = get_state_dict(model, optimizer)   # where it is saved, and where it is loaded\n"
+            f'-state = {{"model": model.state_dict(), "{key}": optimizer.state_dict()}}\n'
+            f'+state = {{"model": weights, "{key}": moments}}\n'
+            " dcp.load(state, checkpoint_id=folder)\n"
+            f'+set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["{key}"])',
+        ),
+        place(event.site),
+        severity=Severity.ERROR,
+    )  # fmt: skip
 
 
 def _finding(left: Left, file: str) -> Finding:

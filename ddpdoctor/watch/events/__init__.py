@@ -22,7 +22,7 @@ from ddpdoctor.watch.events.data import (
     StreamSeen,
     Summed,
 )
-from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
+from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded, MomentsNotAsked
 from ddpdoctor.watch.events.frameworks import (
     RESUMED,
     AccumulationUnused,
@@ -211,6 +211,7 @@ __all__ = [
     "LossTerm",
     "ManualReduction",
     "MetricSynced",
+    "MomentsNotAsked",
     "Monitored",
     "NeverStepped",
     "Number",

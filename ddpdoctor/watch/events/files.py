@@ -77,3 +77,15 @@ class FileGrew(Event):
     path: str
     before: int
     size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentsNotAsked(Event):
+    """torch.distributed.checkpoint has loaded from ``folder`` into what holds an optimizer that has no state yet.
+
+    ``key`` is that of the optimizer; of its state the folder has ``entries``, which the load has not asked for.
+    """
+
+    folder: str
+    key: str
+    entries: int
