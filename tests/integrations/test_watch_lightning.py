@@ -58,6 +58,28 @@ COUNTED = """        z = self.all_gather(self.body(inputs)).flatten(0, 1)
 
     def validation_step"""
 CONTRASTED = COUNTED.replace("self.body(inputs))", "self.body(inputs), sync_grads=True)")
+QUANTISER = """class Codes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.randn(4, 16))
+        self.register_buffer("sums", self.codes.clone())
+
+    def forward(self, z):
+        nearest = torch.cdist(z, self.codes).argmin(1)
+        found = self.codes[nearest]
+        if self.training:
+            with torch.no_grad():
+                sums = F.one_hot(nearest, 4).float().T @ z
+                self.sums.mul_(0.9).add_(sums, alpha=0.1)
+                self.codes.copy_(self.sums)
+        return z + (found - z).detach()
+
+class Net("""
+CODED = (
+    ("class Net(", QUANTISER),
+    ("nn.ReLU(), nn.Linear(16, 2))\n\n    def training", "nn.ReLU(), Codes(), nn.Linear(16, 2))\n\n    def training"),
+)
+ADDED_UP = ("float().T @ z\n", "float().T @ z\n                torch.distributed.all_reduce(sums)\n")
 PREDICTED = (
     ("    trainer.save_checkpoint", "    predict(trainer)\n    trainer.save_checkpoint"),
     (
@@ -126,6 +148,7 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "+self.all_gather(self.body(inputs), sync_grads=True)",
         ((STEP, COUNTED),),
     ),
+    "codes of one rank's samples": (LIGHTNING, "statistics-of-one-rank", "+dist.all_reduce(sums)", CODED),
     "heads in a plain list": (
         LIGHTNING,
         "gradients-exchanged-in-part",
@@ -229,6 +252,7 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
 }
 HEALTHY: dict[str, tuple[str, Edits]] = {
     "Lightning": (LIGHTNING, ()),
+    "codes of all ranks' samples": (LIGHTNING, (*CODED, ADDED_UP)),
     "a schedule of one rank": (
         LIGHTNING,
         ((OPTIMIZER, SCHEDULED.format(steps="self.trainer.estimated_stepping_batches")),),

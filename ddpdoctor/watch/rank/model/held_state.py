@@ -34,6 +34,8 @@ TENSORS = 64
 GENERATORS = 16
 LARGEST = 200_000  # elements
 HOLDINGS = 100
+MODEL = "model"
+"""Where what a wrapper holds is said to be, if nothing of the user's names it."""
 NAME = re.compile(r"[^\W\d]\w*")
 EXACT = 2**53
 TOGETHER = 1_000_000  # elements
@@ -113,6 +115,9 @@ class Search:
                     self._visit(name, value, 0)
                     if _is_array(type(value)) and STATISTIC.search(name):
                         self._variable(name, value, file_of(frame.f_code))
+        for wrapper in self._wrappers():  # a framework's Trainer can be all that a function of the user's holds
+            if not self.looked & {id(wrapper), id(wrapper.module)}:
+                self._module(MODEL, wrapper.module)
         return self.state
 
     def _variable(self, name: str, value: Any, file: str) -> None:
