@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Strip
 
 AILMENT = Ailment("DDP850", Severity.ERROR)
+COMPILED = "_orig_mod"
 FEW = 0.01  # of the keys
 
 
@@ -114,7 +115,10 @@ def _fix(load: Loaded, why: Reason | None, in_file: Strip, in_model: Strip) -> F
     path = load.path or "last.pt"
     if in_file.segments:
         command, new = repair_command(path)
-        return Fix(f"write {new} without {in_file}, and load that", command)
+        later = ""
+        if in_file.segments == (COMPILED,):
+            later = "; in what saves, take the state of the module that was compiled: net._orig_mod.state_dict()"
+        return Fix(f"write {new} without {in_file}, and load that{later}", command)
     if in_model.segments:
         child = "".join(f".{segment}" for segment in in_model.front) or ".module"
         return Fix(

@@ -51,6 +51,7 @@ from ddpdoctor.check import (
     SavesInto,
     Severity,
     Training,
+    calls_at,
     dotted,
     keyword,
     lint,
@@ -102,9 +103,24 @@ def while_training(event: SavesInto, training: Training) -> Iterator[Finding]:
             Evidence(f"{what} {tag if what == 'tag' else folder}", f"one {what} for all ranks", f"rank {rank}")
             for rank, (folder, tag) in list(places.items())[:MOST]
         ),
-        {TRAINER.name: OF_TRAINER, DCP: OF_DCP}.get(event.framework, FIX),
+        _told(event) or {TRAINER.name: OF_TRAINER, DCP: OF_DCP}.get(event.framework, FIX),
         place(event.site),
     )
+
+
+def _told(event: SavesInto) -> Fix | None:
+    """Return how rank 0 tells the others its folder, where the line that saves has a name for it; None elsewhere."""
+    if event.framework != DCP or event.site is None:
+        return None
+    for call in calls_at(event.site.file, event.site.line):
+        folder = keyword(call, "checkpoint_id")
+        if isinstance(folder, ast.Name):
+            return Fix(
+                "give all ranks one folder: what is made of the time, or drawn, is rank 0's",
+                diff=f"+told = [{folder.id}]\n+torch.distributed.broadcast_object_list(told, src=0)\n"
+                f"+{folder.id} = told[0]\n {' '.join(ast.unparse(call).split())}",
+            )
+    return None
 
 
 @lint

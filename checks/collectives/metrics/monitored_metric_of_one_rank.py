@@ -39,6 +39,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATE,
+    FABRIC,
     Ailment,
     Evidence,
     Finding,
@@ -101,7 +103,7 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
             diff="-def evaluate(self, ...):\n+trainer = Trainer(..., compute_metrics=compute_metrics)",
         )
         if is_trainers
-        else REDUCED
+        else _reduced(training)
         if event.by == PLATEAU
         else Fix(
             "average it over the ranks where it is logged; log a torchmetrics object itself",
@@ -116,6 +118,19 @@ REDUCED = Fix(
     diff="+total = torch.tensor([loss_sum, count], device=device)\n+torch.distributed.all_reduce(total)\n"
     "-scheduler.step(loss_sum / count)\n+scheduler.step((total[0] / total[1]).item())",
 )
+
+
+def _reduced(training: Training) -> Fix:
+    """Return how the metric is reduced, in the words of the framework that trains."""
+    framework = training.framework
+    reduced = {
+        ACCELERATE.name: "+total = accelerator.reduce(torch.tensor([loss_sum, count], device=accelerator.device))\n",
+        FABRIC.name: '+total = fabric.all_reduce(torch.tensor([loss_sum, count]), reduce_op="sum")\n',
+    }.get(framework.name if framework is not None else "")
+    if reduced is None:
+        return REDUCED
+    return Fix(REDUCED.summary, diff=f"{reduced}-scheduler.step(loss_sum / count)\n"
+               "+scheduler.step((total[0] / total[1]).item())")  # fmt: skip
 
 
 def _differ(values: dict[int, float | None]) -> bool:

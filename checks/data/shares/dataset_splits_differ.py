@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,6 +49,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     OrderSeen,
+    Place,
     Severity,
     Started,
     Training,
@@ -61,6 +63,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._own_files import own_files
 from ..._source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
@@ -103,15 +106,30 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for rank, each in data.items()
         )[:SHOWN]
         + tuple(lines[:SHOWN]),
-        _of_the_kind(seen) or (SPLIT_ALIKE if by_library and fix is SPLIT else fix),
-        place(next(iter(ranks.values())).started.made),
+        _of_the_kind(seen) or _in_its_words(lines, SPLIT_ALIKE if by_library and fix is SPLIT else fix),
+        _place_of(lines) or place(next(iter(ranks.values())).started.made),
     )
+
+
+def _place_of(lines: list[Evidence]) -> Place | None:
+    """Return the line that splits, where it is the only one."""
+    file, _, line = lines[0].source.rpartition(":") if len(lines) == 1 else ("", "", "")
+    return Place(file=file, line=int(line)) if file else None
+
+
+def _in_its_words(lines: list[Evidence], fix: Fix) -> Fix:
+    """Return the fix of the one line that splits; the general one where there are several, or none."""
+    if len(lines) != 1:
+        return fix
+    code, added = lines[0].seen, lines[0].expected
+    return Fix(fix.summary, diff=f"-{code}\n+{code.removesuffix(')')}, {added})")
 
 
 def _splits(event: OrderSeen, training: Training) -> list[Evidence]:
     """Return the lines of the program, and of the file of the loop, that split data without a seed."""
     programs = [each.program.partition(" ")[0] for each in training.of(Started)]
-    files = dict.fromkeys([*programs, *([event.site.file] if event.site else [])])
+    sites = [*programs, *([event.site.file] if event.site else [])]
+    files = dict.fromkeys(each for file in sites for each in own_files(str(Path(file).absolute())))
     return [
         Evidence(ast.unparse(call), f"{word}={value}", f"{file}:{call.lineno}")
         for file in files

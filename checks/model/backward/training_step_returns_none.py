@@ -28,23 +28,44 @@ lightning/pytorch/loops/optimization/automatic.py.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, tree_of
+
+from ..._own_files import own_files
 
 AILMENT = Ailment("DDP1585", Severity.ERROR)
 
 
 @log_pattern(r"Skipping the `training_step` by returning None in distributed training is not supported")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the loss that changes nothing."""
+    """Name the loss that changes nothing, and the line that returns None where there is one alone."""
+    found = _returns(record)
+    where = (Evidence("return None in training_step", "", f"{found[0]}:{found[1]}"),) if found else ()
     yield Finding(
         "training_step returned None, by which this rank would skip a backward that the others make",
-        (record.proof(match, "a loss, on all ranks and for every batch"),),
+        (record.proof(match, "a loss, on all ranks and for every batch"), *where),
         Fix(
             "return a loss that changes nothing",
             diff="-    return None\n+    return sum(p.sum() for p in self.parameters()) * 0.0",
         ),
-        record.place,
+        Place(file=found[0], line=found[1], rank=record.rank, host=record.node) if found else record.place,
     )
+
+
+def _returns(record: Record) -> tuple[str, int] | None:
+    """Return the one line of the user's files where a training_step returns None; None where there are several."""
+    files = dict.fromkeys(file for each in record.frames if each.is_users for file in own_files(each.file))
+    lines = {
+        (file, node.lineno)
+        for file in files
+        for step in tree_of(file).of(ast.FunctionDef)
+        if step.name == "training_step"
+        for node in ast.walk(step)
+        if isinstance(node, ast.Return)
+        and tree_of(file).function(node) is step
+        and (node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None))
+    }
+    return lines.pop() if len(lines) == 1 else None

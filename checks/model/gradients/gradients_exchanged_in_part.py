@@ -35,6 +35,7 @@ from itertools import repeat
 from ddpdoctor.check import (
     ACCELERATE,
     ANOTHERS,
+    FABRIC,
     LIGHTNING,
     Ailment,
     Evidence,
@@ -180,6 +181,12 @@ def _wrap(training: Training, names: list[str]) -> Fix:
             diff="-self.heads = [nn.Linear(32, 2) for _ in range(3)]\n"
             "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
         )
+    owner = _owner(names)
+    if framework is FABRIC and owner:
+        return frozen_later(training) or Fix(
+            f"set {owner} up as well: what fabric.setup is not given has gradients of its own on each rank",
+            diff=f"+{owner} = fabric.setup_module({owner})",
+        )
     if framework is ACCELERATE:
         own = "-generator, optimizer = accelerator.prepare(generator, optimizer)\n"
         own += "+generator, critic, optimizer = accelerator.prepare(generator, critic, optimizer)"
@@ -188,6 +195,13 @@ def _wrap(training: Training, names: list[str]) -> Fix:
         "wrap each module that is trained",
         diff=" generator = DDP(generator)\n+critic = DDP(critic)\n optimizer = torch.optim.Adam(critic.parameters())",
     )
+
+
+def _owner(names: list[str]) -> str:
+    """Return the variable of the module that all these parameters are of, as they are named; empty without one."""
+    owners = {name.partition(".")[0] for name in names if "." in name and not name.startswith(NAMELESS)}
+    owner = owners.pop() if len(owners) == 1 else ""
+    return owner if owner.isidentifier() and all(name.startswith(f"{owner}.") for name in names) else ""
 
 
 def _by_hand() -> Fix:

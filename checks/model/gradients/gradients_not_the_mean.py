@@ -162,7 +162,10 @@ def _multiple(step: Sheet) -> tuple[str, Fix] | None:
     lines, ranks = step.lines_that_tell, len(step.ranks)
     if known := _times(step):
         if _all_are(known, ranks) and not _is_meant(step):
-            return f"the gradients of {ranks} ranks are summed, not averaged: they are {ranks} times too large", FIX
+            return (
+                f"the gradients of {ranks} ranks are summed, not averaged: they are {ranks} times too large",
+                _divided(step),
+            )
         once = all(line.added == 1 for line in lines)
         if _all_are(known, 1 / ranks) and once and _says(step, NORMALISED) and not _says(step, SUMMED):
             return f"the mean of the gradients is divided by {ranks} once more: they are {ranks} times too small", TWICE
@@ -203,6 +206,18 @@ def _clipped_to(step: Sheet) -> float:
     if len(clips) != 1 or not clips[0].reduced or clips[0].norm <= clips[0].most:
         return 1.0
     return clips[0].most / clips[0].norm
+
+
+def _divided(step: Sheet) -> Fix:
+    """Return where the sum is to be divided: in the communication hook, where one stands in for DDP's all-reduce."""
+    hooks = {each for rank in step.ranks.values() for each in rank.hooks}
+    if len(hooks) != 1:
+        return FIX
+    ((name, *_),) = hooks
+    return Fix(
+        f"divide by the number of ranks in the communication hook {name}: DDP leaves that to it",
+        diff=f" def {name}(state, bucket):\n+    bucket.buffer().div_(dist.get_world_size())   # first of all",
+    )
 
 
 def _most(step: Sheet, reduction: str) -> bool:

@@ -38,6 +38,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from ddpdoctor.check import (
+    ACCELERATE,
+    FABRIC,
     Ailment,
     Evidence,
     Finding,
@@ -85,12 +87,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
                      f"rank {rank}, step {event.number}")
             for rank, row in [*enumerate(counts)][:8]
         ),
-        Fix(
-            "add up, and divide by the number of all ranks; DDP divides by the number of ranks",
-            diff="-loss = (losses * mask).sum() / mask.sum()\n+count = mask.sum()\n"
-            "+torch.distributed.all_reduce(count)\n"
-            "+loss = (losses * mask).sum() * torch.distributed.get_world_size() / count",
-        ),
+        _mend(training),
         Place(file=file or None, line=line or None),
     )  # fmt: skip
 
@@ -144,3 +141,22 @@ def _is_of_rows(loss: Sequence[LossTerm]) -> bool:
 def _ratio(counts: Counts) -> float:
     numbers = [each for row in counts for each in row]
     return max(numbers) / min(numbers) if min(numbers) > 0 else 1.0
+
+
+def _mend(training: Training) -> Fix:
+    """Return the division by the count of all ranks, in the words of the framework that trains."""
+    framework = training.framework
+    added, ranks = {
+        ACCELERATE.name: (
+            "+count = accelerator.reduce(mask.sum())   # the sum of all ranks",
+            "accelerator.num_processes",
+        ),
+        FABRIC.name: ('+count = fabric.all_reduce(mask.sum(), reduce_op="sum")', "fabric.world_size"),
+    }.get(
+        framework.name if framework is not None else "",
+        ("+count = mask.sum()\n+torch.distributed.all_reduce(count)", "torch.distributed.get_world_size()"),
+    )
+    return Fix(
+        "add up, and divide by the number of all ranks; DDP divides by the number of ranks",
+        diff=f"-loss = (losses * mask).sum() / mask.sum()\n{added}\n+loss = (losses * mask).sum() * {ranks} / count",
+    )

@@ -38,6 +38,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Monitored,
     ParametersHeld,
     Place,
     Severity,
@@ -55,6 +56,7 @@ from .._alike import counts_differ
 
 AILMENT = Ailment("DDP575", Severity.ERROR)
 SCHEDULER = re.compile(r"sched|plateau|warm|anneal|cosine|lr_?s|onecycle|decay", re.IGNORECASE)
+PLATEAU = "ReduceLROnPlateau"
 ZERO = "ZeroRedundancyOptimizer"
 ATTENDED = {"foreach", "fused", "capturable", "differentiable"}  # how it computes, and not what
 
@@ -87,7 +89,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             Evidence(f"{name}: {shown}", "the same on all ranks", f"group {group} of {held.kind}, step {event.number}"),
             Evidence(f"{held.kind} holds {len(held.names)} parameters", "", str(held.site)),
         ),
-        _fix(event, held, name),
+        _fix(event, held, name, training),
         _line(event, held, name),
     )
 
@@ -97,7 +99,7 @@ def _is_inner(held: ParametersHeld, training: Training) -> bool:
     return held.kind != ZERO and any(each.kind == ZERO for each in training.of(ParametersHeld, pid=held.pid))
 
 
-def _fix(event: StepFingerprinted, held: ParametersHeld, name: str) -> Fix:
+def _fix(event: StepFingerprinted, held: ParametersHeld, name: str, training: Training) -> Fix:
     if (line := _of_one_rank(event, held, name)) is not None:
         test = rank_condition(line.file or "", line.line or 0)
         return Fix(
@@ -106,6 +108,11 @@ def _fix(event: StepFingerprinted, held: ParametersHeld, name: str) -> Fix:
         )
     diff = "-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"
     if event.number > 1:  # they began alike
+        if any(each.by == PLATEAU for each in training.of(Monitored)):
+            return Fix(
+                f"give every rank the same {name}: {PLATEAU} sets it by a metric, which has to be that of all ranks",
+                diff="-scheduler.step(metric_of_this_rank)\n+scheduler.step(metric_of_all_ranks)   # reduced before",
+            )
         diff = "-if rank == 0:\n-    scheduler.step()\n+scheduler.step()"
     return Fix(f"give every rank the same {name}", diff=diff)
 

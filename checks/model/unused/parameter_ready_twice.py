@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Log,
+    Place,
     Record,
     Severity,
     log_pattern,
@@ -45,7 +46,7 @@ from ddpdoctor.check import (
 
 from .._logs import SEARCHES, beside, outside_forward
 from .._words import end
-from ._reentrant import CHECKPOINTED, MESSAGE
+from ._reentrant import CHECKPOINTED, MESSAGE, reentrant_call
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
@@ -86,12 +87,14 @@ NAMED = r"Parameter at index (\d+)(?: with name (\S+))? has been marked as ready
 def checkpointed_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name activation checkpointing as the cause where the log shows that it is used."""
     if shown := beside(record, log, CHECKPOINTED):
+        call = reentrant_call(record)
+        where = (Evidence(call.code, "use_reentrant=False", f"{call.file}:{call.line}"),) if call else ()
         proofs = (record.proof(match, "one gradient for each parameter and backward"), *shown)
         yield Finding(
             f"{_subject(record, log)} was computed twice in one backward: activation checkpointing is reentrant",
-            (*proofs, *beside(record, log, NAMED)),
-            _not_reentrant(record),
-            record.place,
+            (*proofs, *where, *beside(record, log, NAMED)),
+            call.mended() if call else _not_reentrant(record),
+            Place(file=call.file, line=call.line, rank=record.rank, host=record.node) if call else record.place,
         )
 
 
