@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpdoctor.check import COLLECTIVES, FSDP, FULLY_SHARD, NO_PYTHON, OTHER_RANKS, Script, keyword
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, FULLY_SHARD, NO_PYTHON, OTHER_RANKS, Script, keyword
 
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""
@@ -22,6 +22,8 @@ OF_SHARDS = frozenset(
     f"torch.distributed.checkpoint.state_dict.get_{name}state_dict" for name in ("", "model_", "optimizer_")
 )
 """What gathers the shards of all ranks, of a model that has some."""
+ZERO = ("torch.distributed.optim.ZeroRedundancyOptimizer", "fairscale.optim.OSS", "fairscale.optim.oss.OSS")
+PROJECT, NUMBERED = "accelerate.utils.ProjectConfiguration", "automatic_checkpoint_naming"
 
 
 def _meetings(script: Script) -> frozenset[str]:
@@ -43,7 +45,7 @@ def is_called_alone(file: str, line: int) -> bool:
 
 def calls_of_one_rank(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the calls, each with the test that lets one rank alone come there."""
-    for call in script.calls(*_meetings(script)):
+    for call in (*script.calls(*_meetings(script)), *_methods(script)):
         guard = script.one_rank_guard(call)
         if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
             continue
@@ -51,6 +53,26 @@ def calls_of_one_rank(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
             continue
         if not _has_counterpart(script, call) and not _others_call(script, call, guard.test):
             yield call, guard.test
+
+
+def _methods(script: Script) -> Iterator[ast.Call]:
+    """Yield the calls of methods in which all ranks meet, of objects that the file makes.
+
+    Accelerate's ``save_state`` waits for all ranks where it numbers its folders by itself.
+    """
+    gathers = any(True for _ in script.calls(*ZERO))
+    given = [each for call in script.calls(PROJECT) for each in call.keywords]
+    waits = any(each.arg == NUMBERED and ast.unparse(each.value) == "True" for each in given)
+    for call in script.nodes(ast.Call):
+        match call.func:
+            case ast.Attribute(attr="consolidate_state_dict"):
+                found = gathers
+            case ast.Attribute(attr="save_state", value=owner):
+                found = waits and bool(script.made_by(owner, ACCELERATOR))
+            case _:
+                continue
+        if found:
+            yield call
 
 
 def _is_met_by_those_that_stay(script: Script, call: ast.Call) -> bool:
