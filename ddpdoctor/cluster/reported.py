@@ -63,14 +63,14 @@ def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:
         try:
             evidence = tuple(Evidence(*map(_text, seen)) for seen in each["evidence"])
             summary, command, diff = map(_text, each["fix"])
-            file, line = _text(each["file"]) or None, _line(each["line"])
+            file, line = _text(each.get("file", "")) or None, _line(each.get("line", 0))
             place = Place(file=file, line=line, variable=_text(each["variable"]) or None, host=host)
             said, severity = _text(each["message"]), LEVELS[each["severity"]]
-            remains = [*map(_text, each["remains"][:MOST_CAUSES])]
+            remains = [*map(_text, each.get("remains", [])[:MOST_CAUSES])]
             ambiguity = Ambiguity(tuple(remains[1:]), remains[0]) if remains else None
             fix = Fix(summary, command, diff)
             yield _text(each["code"]), Finding(said, evidence, fix, place, severity, ambiguity=ambiguity)
-        except (KeyError, TypeError, ValueError) as exc:
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise ProtocolError(f"no finding: {exc!r}") from None
 
 
