@@ -129,6 +129,10 @@ class Tuning:
     began: float = 0.0
     is_cut: bool = False
 
+    def is_late(self, *, again: bool) -> bool:
+        """Whether no further round begins, of all settings or of those that are measured again."""
+        return time.monotonic() - self.began > (ENOUGH_AGAIN if again else ENOUGH)
+
     def rounds(
         self, settings: Sequence[Setting], what: str, count: int, summed: Callable[[Sequence[float]], Spread] = spread
     ) -> tuple[Tried, ...]:
@@ -141,9 +145,9 @@ class Tuning:
         """
         found: dict[str, list[float]] = {each.name: [] for each in settings}
         failed: dict[str, str] = {}
-        fewest, enough = (FEWEST_AGAIN, ENOUGH_AGAIN) if summed is interval else (FEWEST, ENOUGH)
+        fewest = FEWEST_AGAIN if summed is interval else FEWEST
         for number in range(count):
-            if number >= fewest and time.monotonic() - self.began > enough:
+            if number >= fewest and self.is_late(again=summed is interval):
                 self.is_cut = True
                 break
             for setting in settings[:: -1 if number % 2 else 1]:
@@ -194,7 +198,7 @@ def tune(jobs: Jobs, backend: str, model: Target, batch: Target, progress: Calla
 
     def against_plain(settings: Sequence[Setting], *how: Any) -> Iterator[Tried]:
         """Yield what these gave."""
-        late = time.monotonic() - tuning.began > (ENOUGH_AGAIN if interval in how else ENOUGH)
+        late = tuning.is_late(again=interval in how)
         tuning.is_cut = tuning.is_cut or (late and bool(settings))
         found = tuning.rounds((plain, *settings), *how) if settings and not late else ()
         yield from (each for each in found if each.setting.name != DDP)

@@ -33,10 +33,15 @@ def _finding(result: Result, finding: Finding) -> Iterator[str]:
         yield from ("", f"Where: {inline(place)}")
     yield from ("", "Seen:")
     yield from block("\n".join(f"{each.seen}{f' ({each.source})' * bool(each.source)}" for each in finding.evidence))
+    yield from what_to_do(finding, result.code, "These causes are left, likeliest first:")
+
+
+def what_to_do(finding: Finding, code: str, remain: str) -> Iterator[str]:
+    """Yield what is right, the causes that ``remain`` if there are several, and the fix, line by line."""
     if expected := [each.expected for each in finding.evidence if each.expected]:
         yield f"Expected: {inline('; '.join(expected))}"
     if finding.ambiguity is not None:
-        yield from ("", "These causes are left, likeliest first:", "")
+        yield from ("", remain, "")
         yield from (f"{number}. {inline(cause)}" for number, cause in enumerate(finding.ambiguity.causes, 1))
         yield from ("", "This tells them apart:")
         yield from block(finding.ambiguity.command)
@@ -44,7 +49,7 @@ def _finding(result: Result, finding: Finding) -> Iterator[str]:
     for text, kind in ((finding.fix.command, "sh"), (finding.fix.diff, "diff")):
         if text:
             yield from block(text, kind)
-    yield f"More: `ddpdoctor explain {result.code}`"
+    yield f"More: `ddpdoctor explain {code}`"
 
 
 def block(text: str, kind: str = "") -> Iterator[str]:

@@ -53,4 +53,5 @@ def _is_of_one_tensor(call: ast.Call) -> bool:
 
 
 def assigned(around: ast.AST) -> list[ast.Assign]:
+    """Return the assignments within a node."""
     return [each for each in ast.walk(around) if isinstance(each, ast.Assign)]

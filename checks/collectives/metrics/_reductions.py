@@ -66,12 +66,13 @@ def reductions(script: Script, around: ast.AST) -> list[ast.AST]:
 
 def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef, held: str | None) -> bool:
     """Whether a function puts together what a loop of it gives a value, or what is made of that; or nobody can tell."""
-    within = [each for each in script.inside(*loop.body) if puts_together(script, script.tree, each)]
-    if within and (held is None or any(_takes_part(script, each, _added(script, loop, held)) for each in within)):
-        return True
     reducing = reductions(script, function)
     if not reducing:
         return False
+    within = [each for each in script.inside(*loop.body) if each in reducing]
+    added = _added(script, loop, held) if within and held is not None else set()
+    if any(held is None or _takes_part(script, each, added) for each in within):
+        return True
     names = derived(script, function, stored(script, loop) if held is None else {held})
     local = stored(script, function) - names if held is not None else set()
     return any(reads(each, names) or _works_on_unseen(script, each, local) for each in reducing)
@@ -156,8 +157,9 @@ def _kept_in(node: ast.AST, names: set[str]) -> str | None:
             return None
     while isinstance(target, ast.Subscript):
         target = target.value
-    is_one = isinstance(target, ast.Attribute) and any(reads(each, names) for each in given)
-    return target.attr if is_one and isinstance(target, ast.Attribute) else None
+    if not isinstance(target, ast.Attribute):
+        return None
+    return target.attr if any(reads(each, names) for each in given) else None
 
 
 def _has_names(call: ast.AST) -> bool:

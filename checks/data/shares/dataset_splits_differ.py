@@ -212,10 +212,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         yield Finding(
             f"each rank splits the data for itself: {script.code(call.func)} is not seeded, so no two ranks agree",
             (script.seen(call, f"{word}={value}"),),
-            Fix(
-                "seed the split, so that all ranks make the same",
-                edits=(script.keyword_added(call, f"{word}={value}"),) if _is_known(script, value) else (),
-            ),
+            _seeded(script, call, f"{word}={value}"),
             script.place(call),
         )
 
@@ -237,17 +234,16 @@ def seeded_apart(script: Script, project: Around) -> Iterator[Finding]:
             f"each rank splits the data for itself: {script.code(call.func)} draws after a seed that has the rank in "
             "it, so no two ranks agree",
             (script.seen(call, f"{word}={value}"), script.seen(seed, "the same seed on all ranks before the split")),
-            Fix(
-                "seed the split, so that all ranks make the same",
-                edits=(script.keyword_added(call, f"{word}={value}"),) if _is_known(script, value) else (),
-            ),
+            _seeded(script, call, f"{word}={value}"),
             script.place(call),
         )
 
 
-def _is_known(script: Script, value: str) -> bool:
-    """Whether the file has imported what an edit names."""
-    return not value.startswith("torch.") or script.has_module("torch")
+def _seeded(script: Script, call: ast.Call, seed: str) -> Fix:
+    """Return the edit that gives a split its seed; none where the file has not imported what the seed names."""
+    is_known = "=torch." not in seed or script.has_module("torch")
+    edits = (script.keyword_added(call, seed),) if is_known else ()
+    return Fix("seed the split, so that all ranks make the same", edits=edits)
 
 
 OF_NUMPY = r"(?<!manual_)seed\w*\(|generator=|RandomState|rng_state|broadcast(?!_param|_opt|_buf)|scatter"

@@ -96,12 +96,17 @@ def _of_whom(unknown: Unknown) -> Fix:
         return Fix(
             f"{package} raised it below that line: compare the call with what the installed version takes, and look "
             "for these words among its issues",
-            f"pip show {DISTRIBUTIONS.get(package, package.replace('_', '-'))} | head -n 2; {launcher.one_rank}",
+            f"{_version_of(package)}; {launcher.one_rank}",
         )
     return Fix(
         "try it with one rank: where it shows there as well, a debugger stops at it",
         f"{launcher.one_rank}   # or: python -m pdb SCRIPT, where it runs without a launcher",
     )
+
+
+def _version_of(package: str) -> str:
+    """Return the command that shows which version of a package is installed."""
+    return f"pip show {DISTRIBUTIONS.get(package, package.replace('_', '-'))} | head -n 2"
 
 
 def _of_a_program(unknown: Unknown) -> Fix:
@@ -110,7 +115,7 @@ def _of_a_program(unknown: Unknown) -> Fix:
     if package:
         return Fix(
             f"nothing in the log is of a distributed training; {package} raised it below that line",
-            f"pip show {DISTRIBUTIONS.get(package, package.replace('_', '-'))} | head -n 2; {NONE.one_rank}",
+            f"{_version_of(package)}; {NONE.one_rank}",
         )
     return Fix("nothing in the log is of a distributed training: a debugger stops at that line", NONE.one_rank)
 

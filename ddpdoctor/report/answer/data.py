@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.logs.unknown.next_steps import next_step, raised_in
 from ddpdoctor.report.answer.text import GROUPS, counted, headline, moment, without_secrets
 from ddpdoctor.report.data import finding_data
-from ddpdoctor.report.markdown import block, inline
+from ddpdoctor.report.markdown import block, inline, what_to_do
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,15 +116,4 @@ def _section(named: Named) -> Iterator[str]:
         yield from ("", f"Where: {inline(place)}")
     yield from ("", "Seen:")
     yield from block("\n".join(f"{each.source}: {each.seen}" for each in finding.evidence))
-    if expected := [each.expected for each in finding.evidence if each.expected]:
-        yield f"Expected: {inline('; '.join(expected))}"
-    if finding.ambiguity is not None:
-        yield from ("", "The log leaves these causes, likeliest first:", "")
-        yield from (f"{number}. {inline(cause)}" for number, cause in enumerate(finding.ambiguity.causes, 1))
-        yield from ("", "This tells them apart:")
-        yield from block(finding.ambiguity.command)
-    yield from ("", f"Fix: {inline(finding.fix.summary)}")
-    for text, kind in ((finding.fix.command, "sh"), (finding.fix.diff, "diff")):
-        if text:
-            yield from block(text, kind)
-    yield f"More: `ddpdoctor explain {check.code}`"
+    yield from what_to_do(finding, check.code, "The log leaves these causes, likeliest first:")

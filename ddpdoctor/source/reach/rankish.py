@@ -191,7 +191,7 @@ def parts(root: ast.AST) -> Iterator[ast.AST]:
         case ast.BinOp(op=ast.Mod(), left=counted) if not isinstance(counted, (ast.Constant, ast.JoinedStr)):
             inner: Iterable[ast.AST] = (counted,)
         case _:
-            inner = () if _is_class(root) or is_coarse_time(root) else ast.iter_child_nodes(root)
+            inner = () if _is_class(root) or _is_coarse_time(root) else ast.iter_child_nodes(root)
     for child in inner:
         yield from parts(child)
 
@@ -200,20 +200,17 @@ FINE = re.compile(r"%[-_0^#]?[SfscXTr+]")
 """What a format of ``strftime`` has that tells seconds, which the ranks do not share."""
 
 
-def is_coarse_time(node: ast.AST) -> bool:
+def _is_coarse_time(node: ast.AST) -> bool:
     """Whether it is a time told to the day, the hour or the minute, which ranks that start together have alike."""
     match node:
         case ast.Attribute(attr="tm_year" | "tm_mon" | "tm_mday" | "tm_yday" | "tm_hour" | "tm_min"):
             return True
         case ast.Attribute(value=ast.Call(func=ast.Attribute(attr="now" | "today")), attr=part):
             return part in {"year", "month", "day", "hour", "minute"}
-        case ast.Call(func=ast.Attribute(attr="strftime"), args=[*_, ast.Constant(value=str(shown))]):
-            pass
-        case ast.Call(func=ast.Attribute(attr="strftime"), args=[ast.Constant(value=str(shown)), *_]):
-            pass
-        case _:
-            return False
-    return "%" in shown and FINE.search(shown) is None
+        case ast.Call(func=ast.Attribute(attr="strftime"), args=args):
+            texts = [each.value for each in args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            return any("%" in each and FINE.search(each) is None for each in texts)
+    return False
 
 
 def _is_class(node: ast.AST) -> bool:
