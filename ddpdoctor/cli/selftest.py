@@ -22,6 +22,7 @@ from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.registry import load_checks
 from ddpdoctor.report.text import printable
+from ddpdoctor.selftest.beside import beside
 from ddpdoctor.selftest.result import left_out, takes_long
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def selftest(checks: tuple[tuple[Check, ...], ...], *, every_case: bool, verbose
     started = time.monotonic()
     counts = Counter[str]()
     long = () if every_case or named else tuple(filter(takes_long, chosen))
-    with _in_jobs(chosen, every, long) as tried:  # they run while logs and sources are read
-        for trial in chain(_in_texts(chosen, every), tried, map(left_out, long)):
+    with beside(lambda: _in_texts(chosen, every), every) as read, _in_jobs(chosen, every, long) as tried:
+        for trial in chain(read, tried, map(left_out, long)):
             counts[trial.verdict] += 1
             if not quiet or trial.verdict == "wrong":
                 say("\n".join(_lines(trial, style(sys.stdout), verbose=verbose)))

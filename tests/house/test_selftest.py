@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,19 @@ from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Status
 from ddpdoctor.jobs.outcome import Returned, Stuck
 from ddpdoctor.jobs.pool import Jobs, ServerLostError
+from ddpdoctor.selftest.beside import beside
 from ddpdoctor.selftest.logs import try_logs
 from ddpdoctor.selftest.probes import try_check
 from ddpdoctor.selftest.result import takes_long
-from ddpdoctor.selftest.trainings import ended_and_found, of_healthy, try_watch
-from ddpdoctor.watch.pooled import Watched
+from ddpdoctor.selftest.trainings import DEADLINE, LONGER, ended_and_found, of_healthy, try_watch
+from ddpdoctor.watch.pooled import Launch, Watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.outcome import Outcome
+    from ddpdoctor.selftest.result import SelfTestResult
 
 PROBED = [check for check in CHECKS if check.of(Instrument.PROBE)]
 NIGHTLY = pytest.mark.nightly
@@ -94,6 +99,40 @@ def test_what_the_clock_tells_is_not_shown_on_a_machine_that_is_at_work(
 
     assert try_watch(by_slug["waiting-for-data"], CHECKS, jobs).verdict == verdict
     assert try_watch(by_slug["unused-parameters"], CHECKS, jobs).verdict == "wrong", "no clock is needed"
+
+
+def test_a_broken_case_that_a_busy_machine_kept_from_its_fault_has_more_time(
+    monkeypatch: pytest.MonkeyPatch, jobs: Jobs
+) -> None:
+    """It stood when its time was up, and the ranks of its healthy twin waited for cores: that is no answer yet."""
+    stood, ended = Watched((Stuck(0, "", ()),), [], 0.0), Watched((Returned(0, "", None),), [], 0.5)
+    deadlines: list[float] = []
+    twins = iter([stood, ended, stood])
+
+    def watch(launch: Launch, *_: object) -> Watched:
+        deadlines.append(launch.deadline)
+        return next(twins)
+
+    monkeypatch.setattr("ddpdoctor.selftest.trainings.watch_in_pool", watch)
+
+    assert try_watch(next(each for each in CHECKS if each.slug == "unused-parameters"), CHECKS, jobs).verdict == "wrong"
+    assert deadlines == [DEADLINE, DEADLINE, LONGER]
+
+
+def test_what_is_tried_beside_comes_in_its_order_and_its_loss_is_no_end() -> None:
+    """The process beside us hands over each result; where it is lost, that is said: its checks have not passed."""
+    results = [try_logs(check, PREPARED) for check in SIGNED[:2]]
+
+    def lost() -> Iterator[SelfTestResult]:
+        yield results[0]
+        os._exit(1)
+
+    with beside(lambda: results, CHECKS) as tried:
+        assert list(tried) == results
+    with beside(lost, CHECKS) as tried:
+        assert next(tried) == results[0]
+        with pytest.raises(RuntimeError, match="was ended"):
+            next(tried)
 
 
 def test_where_no_pool_can_be_opened_nobody_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
