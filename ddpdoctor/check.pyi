@@ -157,12 +157,6 @@ from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
 from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.alike import runs_alike as runs_alike
-from ddpdoctor.source.reach.callbacks import (
-    Callback as Callback,
-    Caller as Caller,
-    callback_around as callback_around,
-    callback_of as callback_of,
-)
 from ddpdoctor.source.reach.data import (
     batch_condition as batch_condition,
     in_one_loop as in_one_loop,
@@ -176,7 +170,6 @@ from ddpdoctor.source.reach.exits import (
     ways_past as ways_past,
 )
 from ddpdoctor.source.reach.guards import Guard as Guard, decided_at as decided_at, tests_around as tests_around
-from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
 from ddpdoctor.source.reach.rank_facts import Fact as Fact
 from ddpdoctor.source.reach.ranks import (
     RankBlock as RankBlock,
@@ -192,7 +185,6 @@ from ddpdoctor.source.reach.ranks import (
     rank_given_at as rank_given_at,
 )
 from ddpdoctor.source.reach.seeded import seeded_by_rank as seeded_by_rank
-from ddpdoctor.source.reach.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script
 from ddpdoctor.source.text.bindings import (
@@ -222,6 +214,14 @@ from ddpdoctor.source.training.sets import loops_through_sets as loops_through_s
 from ddpdoctor.source.training.sharded import Shard as Shard, shards as shards
 from ddpdoctor.source.training.taken import forwards as forwards, states as states, taken as taken
 from ddpdoctor.source.training.wrapped import Wrap as Wrap
+from ddpdoctor.source.values.callbacks import (
+    Callback as Callback,
+    Caller as Caller,
+    callback_around as callback_around,
+    callback_of as callback_of,
+)
+from ddpdoctor.source.values.handlers import Handler as Handler, handler_around as handler_around
+from ddpdoctor.source.values.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.vocabulary import (
     ACCELERATOR as ACCELERATOR,
     CLIP_NORM as CLIP_NORM,

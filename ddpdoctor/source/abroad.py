@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.heirs import passes_on
 from ddpdoctor.source.joining import asked, called, factories, makes_group, meanings, run_by, says_it_joins
 from ddpdoctor.source.libraries import NOT_OURS
-from ddpdoctor.source.reach.bound import OPTIONS
 from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON
 from ddpdoctor.source.text.tree import Tree
+from ddpdoctor.source.values.bound import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

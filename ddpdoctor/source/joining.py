@@ -6,10 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import definition, returned, values
+from ddpdoctor.source.values.sites import SPAWN
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Defined, Tree

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach import bound
-from ddpdoctor.source.reach.made import is_made
-from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.text.names import LONGEST
 from ddpdoctor.source.text.tree import FUNCTIONS, Function, Kind, Tree
 from ddpdoctor.source.text.written import Written
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.loader_kinds import loader_kind
+from ddpdoctor.source.values import bound
+from ddpdoctor.source.values.made import is_made
+from ddpdoctor.source.values.sites import argument, call_sites, some_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,13 +13,13 @@ from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, turns, who
-from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow, flow_of_part
 from ddpdoctor.source.training.prepared import given_back
 from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
+from ddpdoctor.source.values.sites import call_sites
 from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import ast
 import re
 
 from ddpdoctor.source.arguments import given
-from ddpdoctor.source.reach.sites import SPAWN, call_sites
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.syntax import NO_PYTHON
+from ddpdoctor.source.values.sites import SPAWN, call_sites
 
 OWN_RANKS = re.compile(r"[\"'](?:RANK|LOCAL_RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK|WORLD_SIZE)[\"']")
 

@@ -20,8 +20,8 @@ from ddpdoctor import watch
 from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position, Site
-from ddpdoctor.watch.monitor import among_themselves
 from ddpdoctor.watch.monitor.seen import threads
+from ddpdoctor.watch.monitor.stands import among_themselves
 from ddpdoctor.watch.rank.around.answers import other_stacks
 
 PATIENCE = 30.0

@@ -17,7 +17,7 @@ from ddpdoctor.host.process import connections, system_calls as host_calls
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events import Doing, Position
-from ddpdoctor.watch.monitor import positions
+from ddpdoctor.watch.monitor.stands import positions
 from ddpdoctor.watch.training import Training
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

@@ -12,7 +12,7 @@ from ddpdoctor.checks.collectives.hangs._hangs import JOINING
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Joined, Joining, Left, Position, Sibling, Site, Stalled, Started
-from ddpdoctor.watch.monitor.unresolved import unresolved
+from ddpdoctor.watch.monitor.stands.unresolved import unresolved
 from ddpdoctor.watch.training import Training
 
 SLEEPS_FIRST = """

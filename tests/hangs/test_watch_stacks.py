@@ -17,9 +17,9 @@ from hypothesis import given, strategies as st
 from ddpdoctor.host.stack import Frame, ask_main_thread, in_backward, read_stack
 from ddpdoctor.watch.event_log import DUMP
 from ddpdoctor.watch.events import Joined, Joining
-from ddpdoctor.watch.monitor import positions
 from ddpdoctor.watch.monitor.seen import questions
 from ddpdoctor.watch.monitor.seen.stacks import stacks
+from ddpdoctor.watch.monitor.stands import positions
 from ddpdoctor.watch.settings import STACK_SIGNAL
 from ddpdoctor.watch.training import Training
 

@@ -1,1 +1,1 @@
-"""The script that is launched: it is not there, refuses its arguments or settings, or cannot import what it needs."""
+"""The script that is launched: it is not there, cannot import what it needs, or ends by an error of its own."""

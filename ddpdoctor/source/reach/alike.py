@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import given, value, values
 from ddpdoctor.source.reach.rank_facts import DEPTH
 from ddpdoctor.source.reach.rankish import is_shared
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import given, value, values
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alone import is_alone
-from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.rankish import is_rankish, unconverted
-from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, STARTS, process_of, some_sites
 from ddpdoctor.source.reach.turns import is_in_turn, one_is_waited_for
 from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.bound import definition, returned, values
+from ddpdoctor.source.values.sites import PROCESSES, SPAWN, STARTS, process_of, some_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

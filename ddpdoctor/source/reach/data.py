@@ -7,12 +7,12 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.reach.guards import Guard, guards
-from ddpdoctor.source.reach.sites import passed
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import values
+from ddpdoctor.source.values.sites import passed
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

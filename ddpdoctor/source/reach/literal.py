@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import argument, is_spawn, some_sites
+from ddpdoctor.source.values.sites import argument, is_spawn, some_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

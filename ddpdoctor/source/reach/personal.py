@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import given as argument_of
-from ddpdoctor.source.reach.bound import OPTIONS, at, definition, given, values
 from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
-from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.bound import OPTIONS, at, definition, given, values
+from ddpdoctor.source.values.sites import SPAWN, argument, call_sites, passed
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

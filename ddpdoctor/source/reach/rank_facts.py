@@ -7,7 +7,9 @@ import enum
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import (
+from ddpdoctor.source.text.bindings import dotted
+from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import (
     attribute,
     definition,
     given,
@@ -18,10 +20,8 @@ from ddpdoctor.source.reach.bound import (
     values,
     variable,
 )
-from ddpdoctor.source.reach.handed import calls_abroad, handed
-from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites
-from ddpdoctor.source.text.bindings import dotted
-from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.handed import calls_abroad, handed
+from ddpdoctor.source.values.sites import SPAWN, argument, call_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

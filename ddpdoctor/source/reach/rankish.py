@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import given as argument_at
-from ddpdoctor.source.reach.bound import OPTIONS, given, is_of_options, is_parsed, values
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import OPTIONS, given, is_of_options, is_parsed, values
 from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP, FSDP
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import bare
 from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import parsed
 from ddpdoctor.source.text.tree import FUNCTIONS, Tree
+from ddpdoctor.source.values.bound import values
+from ddpdoctor.source.values.sites import bare
 
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process", "process_index", "process_zero", "global_zero")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import given, keyword
 from ddpdoctor.source.reach.alone import SEVERAL
-from ddpdoctor.source.reach.bound import options
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import options
+from ddpdoctor.source.values.sites import SPAWN
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.guards import Guard

@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alone import is_alone, is_flag_of_one_process
-from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
-from ddpdoctor.source.reach.holders import shown_by, tests_of_holders
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_either_rank, is_process_number, is_rank_within_node
+from ddpdoctor.source.values.bound import answers, definition, function_named, given, is_of_options, values
+from ddpdoctor.source.values.holders import shown_by, tests_of_holders
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.values.bound import definition, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

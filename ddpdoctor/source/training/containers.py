@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.source.reach.bound import value
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, value, values
-from ddpdoctor.source.reach.sites import some_sites
 from ddpdoctor.source.text.bindings import dotted, last_name
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.bound import definition, value, values
+from ddpdoctor.source.values.sites import some_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

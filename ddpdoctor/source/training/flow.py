@@ -10,7 +10,6 @@ from typing import cast
 
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.reach.literal import is_closed_to
-from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import Tree
@@ -19,6 +18,7 @@ from ddpdoctor.source.training.containers import ANY, Key, Place, given_to, put_
 from ddpdoctor.source.training.epochs import PASS_ON
 from ddpdoctor.source.training.holding import has_unknown_bases, in_force, reads, taken, tree_values
 from ddpdoctor.source.training.loader_kinds import loader_kind
+from ddpdoctor.source.values.sites import SPAWN, call_sites, some_sites
 
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}

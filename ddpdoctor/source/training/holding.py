@@ -7,10 +7,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.libraries import NOT_OURS
-from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.values.bound import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.training.holding import reads
 from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.values.bound import values
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.sites import call_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

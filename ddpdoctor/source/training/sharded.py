@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import keyword
-from ddpdoctor.source.reach.bound import answers, values
 from ddpdoctor.source.reach.guards import Guard, guards
-from ddpdoctor.source.reach.handed import handed
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.training.wrapped import SAME_OBJECT, part_of, possible
+from ddpdoctor.source.values.bound import answers, values
+from ddpdoctor.source.values.handed import handed
 from ddpdoctor.source.vocabulary import FSDP
 
 if TYPE_CHECKING:

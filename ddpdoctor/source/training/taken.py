@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition
-from ddpdoctor.source.reach.sites import HARMLESS, bare
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import definition
+from ddpdoctor.source.values.sites import HARMLESS, bare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

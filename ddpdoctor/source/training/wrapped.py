@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alone import is_alone
-from ddpdoctor.source.reach.bound import function_named, returned, values
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.training.settled import settled
+from ddpdoctor.source.values.bound import function_named, returned, values
+from ddpdoctor.source.values.sites import argument, passed
 from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP
 
 if TYPE_CHECKING:

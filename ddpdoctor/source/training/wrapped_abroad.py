@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.training.wrapped import part_of, possible, wrap_at
+from ddpdoctor.source.values.bound import definition, returned, values
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

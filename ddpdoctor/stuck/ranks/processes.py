@@ -11,7 +11,7 @@ import psutil
 
 from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.stuck.ranks.identity import READ, Identity, identity
-from ddpdoctor.watch.monitor.siblings import HELPERS
+from ddpdoctor.watch.monitor.stands.siblings import HELPERS
 
 SPAWNED = "from multiprocessing.spawn import spawn_main"
 TORCH = "libtorch_cpu"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import origins
 from ddpdoctor.source.text.lines import tree_of
+from ddpdoctor.source.values.bound import origins
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.waits.wait import SHARED, Awaited
 from ddpdoctor.source.held import held_locks
-from ddpdoctor.source.reach.bound import origins
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import calls_at, statement_at, tree_of
+from ddpdoctor.source.values.bound import origins
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:

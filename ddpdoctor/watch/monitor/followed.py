@@ -20,7 +20,7 @@ from ddpdoctor.watch.events import (
 )
 from ddpdoctor.watch.exits import SAY_ALL
 from ddpdoctor.watch.monitor.kept_at_end import kept_at_end
-from ddpdoctor.watch.monitor.positions import stalled
+from ddpdoctor.watch.monitor.stands.positions import stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ddpdoctor.watch.monitor.failures import Failures, is_fault
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.optimizers import Optimizers
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
-from ddpdoctor.watch.monitor.positions import port_of_the_store
 from ddpdoctor.watch.monitor.rank import deaf
 from ddpdoctor.watch.monitor.ranks import Ranks
+from ddpdoctor.watch.monitor.stands.positions import port_of_the_store
 from ddpdoctor.watch.monitor.timeouts import timed_out
 from ddpdoctor.watch.monitor.waiting import Launcher
 

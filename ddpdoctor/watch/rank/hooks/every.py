@@ -8,19 +8,15 @@ from ddpdoctor.watch.rank.hooks import (
     clipping,
     communications,
     compiling,
-    distributed_checkpoint,
     functional,
     groups,
-    horovod,
-    joining_in,
     loaders,
     models,
     optimizers,
     sampled_by_hand,
     schedules,
-    sharding,
-    tensor_parallel,
 )
+from ddpdoctor.watch.rank.hooks.parallel import distributed_checkpoint, horovod, joining_in, sharding, tensor_parallel
 from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens
 
 EVERY = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
 from ddpdoctor.watch.events import GroupMade
-from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
+from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.process.errors import SPAWNED, stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu

@@ -19,7 +19,7 @@ from ddpdoctor.watch.rank.data.described import (
 )
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
-from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
+from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, drawn_to_the_end, setting
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now

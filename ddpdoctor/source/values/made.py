@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import function_named, given, values
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.bound import function_named, given, values
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -14,16 +14,16 @@ from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled, Started
 from ddpdoctor.watch.events.hang import JOINING
-from ddpdoctor.watch.monitor.among_themselves import by_their_stores, wait_for_each_other
-from ddpdoctor.watch.monitor.forked import kept_workers
-from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
 from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_function, operation_of
 from ddpdoctor.watch.monitor.seen.stacks import stacks
 from ddpdoctor.watch.monitor.seen.threads import in_users_code
-from ddpdoctor.watch.monitor.siblings import siblings
-from ddpdoctor.watch.monitor.unresolved import unresolved
+from ddpdoctor.watch.monitor.stands.among_themselves import by_their_stores, wait_for_each_other
+from ddpdoctor.watch.monitor.stands.forked import kept_workers
+from ddpdoctor.watch.monitor.stands.on_loopback import on_loopback
+from ddpdoctor.watch.monitor.stands.siblings import siblings
+from ddpdoctor.watch.monitor.stands.unresolved import unresolved
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import users_sites
 

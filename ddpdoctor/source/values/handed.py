@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.sites import STARTS, argument, call_sites, passed
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.sites import STARTS, argument, call_sites, passed
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

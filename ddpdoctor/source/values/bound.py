@@ -6,11 +6,11 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.handed import handed
-from ddpdoctor.source.reach.sites import made_of, passed
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import LONGEST, resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.handed import handed
+from ddpdoctor.source.values.sites import made_of, passed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

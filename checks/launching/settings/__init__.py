@@ -1,0 +1,1 @@
+"""Arguments and settings that the script, or what it calls, refuses."""

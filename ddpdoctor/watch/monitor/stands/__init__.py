@@ -1,0 +1,1 @@
+"""Where a rank stands: what it waits for, and whether those who could end that are still there."""
