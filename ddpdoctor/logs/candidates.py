@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ddpdoctor.facets import Check, Pattern
-    from ddpdoctor.findings import Finding
+    from ddpdoctor.findings import Evidence, Finding
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
 
@@ -102,4 +102,14 @@ def candidates(kept: MatchedLog, patterns: Iterable[Declared], crashes: list[str
                 crashes.append(f"{check.code} {check.slug} crashed: {said.crash}")
                 break
             for finding in said.findings:
-                yield Candidate(check, each.log_pattern, finding, record, match, position)
+                yield Candidate(check, each.log_pattern, _seen_once(finding), record, match, position)
+
+
+def _seen_once(finding: Finding) -> Finding:
+    """Put together what one line proves twice, as a log does whose line breaks are lost."""
+    seen: dict[tuple[str, str], Evidence] = {}
+    for each in finding.evidence:
+        before = seen.get((each.seen, each.source))
+        expected = [before.expected, each.expected] if before else [each.expected]
+        seen[each.seen, each.source] = replace(each, expected="; ".join(filter(None, dict.fromkeys(expected))))
+    return finding if len(seen) == len(finding.evidence) else replace(finding, evidence=tuple(seen.values()))

@@ -16,6 +16,7 @@ ANNOUNCES = re.compile(r": \S.*:\s*$")  # the end of an exception's line where t
 OF_OTHERS = (
     r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<|\.px[id]$|\.pyx$"
     r"|^torch[/\\](?:_dynamo|autograd|distributed|multiprocessing|nn|optim|utils)[/\\]"  # as torch prints its own
+    r"|^\.\.\.[/\\](?:contextlib|functools|os|runpy|shutil|subprocess|threading)\.py$"  # shortened by hand
     r"|[/\\]bin[/\\](?:accelerate|deepspeed|horovodrun|torchrun)$|\.exe[/\\]__main__\.py$"
 )
 QUOTED = 300  # characters of a line that a report quotes

@@ -48,11 +48,12 @@ from ddpdoctor.check import (
 )
 
 from ..._accelerate import is_of_several_processes
-from ..._launched import REMOVING, SEVERAL
-from ..._ranks_of_hosts import LOCAL, beyond_first_host
+from ..._launched import SEVERAL
+from ..._ranks_of_hosts import LOCAL
 from ..._source import is_own
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._helpers_that_write import written_abroad
+from ._races import FIX, GONE, PATHS, raced
 from ._shared_path import (
     depends_on_rank,
     diff_guarded,
@@ -65,12 +66,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)
-EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
-GONE = r"(?:FileNotFoundError: \[(?:Errno 2|WinError [23])\]|OSError: \[Errno 39\]) [^:\n]+: '([^'\n]+)'"
-FIX = Fix(
-    "let rank 0 prepare the path, and the others wait",
-    diff="-os.makedirs(path)\n+if rank == 0:\n+    os.makedirs(path, exist_ok=True)\n+torch.distributed.barrier()",
-)
+EXISTS = rf"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: {PATHS}"
 
 
 @log_pattern(EXISTS)
@@ -79,8 +75,9 @@ def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[
     if "exist_ok=True" in record.text:
         return
     ranks = sorted(log.ranks(EXISTS))
+    path = match["target"] or match["path"]
     yield Finding(
-        f"{match[1]} exists already: "
+        f"{path} exists already: "
         + (f"rank {', '.join(map(str, ranks))} failed, another made it" if any(ranks) else "ranks race to make it"),
         (record.proof(match, "one rank makes it, or exist_ok=True"),),
         FIX,
@@ -89,56 +86,16 @@ def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[
         if any(ranks)
         else Ambiguity(
             ("several ranks make it at once", "an earlier run left it, and every start fails"),
-            f"ls -ld --time-style=full-iso '{match[1]}'   # older than this start: an earlier run left it",
+            f"ls -ld --time-style=full-iso '{path}'   # older than this start: an earlier run left it",
         ),
     )
 
 
 @log_pattern(GONE, context=(LOCAL, SEVERAL))
 def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Yield the name of the path that was gone when a rank wanted to delete or rename it, where rank 0 did not fail."""
-    removing = re.search(REMOVING, record.text)
-    ranks = sorted(log.ranks(GONE))
-    if removing is not None and not ranks and log.first(SEVERAL):
-        yield _removed_by_several(record, match, removing)
-    if removing is None or not ranks or 0 in ranks:
-        return
-    yield Finding(
-        f"{match[1]} is gone for rank {', '.join(map(str, ranks))}, which was to delete or rename it",
-        (record.proof(match, "one rank deletes it"), record.proof(removing, "rank 0 alone")),
-        FIX,
-        record.place,
-        ambiguity=Ambiguity(
-            (
-                "another rank has deleted or renamed it before",
-                "another host has made it, on a disk of its own that this one does not see",
-            ),
-            f"df {match[1].rpartition('/')[0] or '.'}   # on each host: a file system of the network is shared",
-        )
-        if len(log.nodes) > 1 or beyond_first_host(log, ranks)
-        else None,
-    )
-
-
-def _removed_by_several(record: Record, match: re.Match[str], removing: re.Match[str]) -> Finding:
-    """Return that a path was gone which one process of a launch was to delete or rename; its rank is not known."""
-    return Finding(
-        f"{match[1]} is gone for a process that was to delete or rename it",
-        (record.proof(match, "one process of the training deletes or renames it"), record.proof(removing, "")),
-        Fix(
-            "let global rank 0 alone delete and rename files: the first process of each host has LOCAL_RANK 0",
-            diff='-if int(os.environ["LOCAL_RANK"]) == 0:\n+if torch.distributed.get_rank() == 0:\n     rotate(folder)',
-        ),
-        record.place,
-        ambiguity=Ambiguity(
-            (
-                "another process of the training does the same: any rank, or the first one of another host",
-                "another run uses the same folder",
-                "it was never written: an error above tells why",
-            ),
-            f"grep -rn {removing[0].split()[-1].strip('(')} --include=*.py .   # under which test of the rank",
-        ),
-    )
+    """Yield the name of the path that was gone, or full, when a process wanted to delete or rename it."""
+    if (finding := raced(record, match, log)) is not None:
+        yield finding
 
 
 @log_pattern(r"Failed to open local file '(?P<path>[^'\n]*\.incomplete[^'\n]*)'\. Detail: \[errno 2\]")

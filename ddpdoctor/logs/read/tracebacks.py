@@ -23,6 +23,11 @@ BARE = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure)"
     r"|torch\._dynamo\.exc\.[A-Z]\w*):(?:\s|$)"  # Unsupported, BackendCompilerFailed
 )
+# The name of an exception whose message another process's output has torn off, as threads of C++ and ranks do.
+TORN = re.compile(
+    r"(?:^|[)'\"])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
+    r"(?=$|[ ]{2}File \"[^\"]+\", line \d+)"
+)
 ABORT = re.compile(r"terminate called (?:after throwing an instance of '(?P<type>[^']+)'|without an active exception)")
 CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception|Original Traceback"
@@ -36,6 +41,7 @@ OTHER = re.compile(
     r"srun: |slurmstepd: |/\S+: line \d+: |wandb: |\S+\.py:\d+: "
 )
 # Ray Train above the traceback of a rank, and torch's distributed checkpoints behind its first words.
+IN_ONE_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[\w.<>]+)')
 ANNOUNCED = re.compile(r"\[Rank (?P<rank>\d+)(?:,\d+)*(?: Error Snippet)?\]:?$")
 OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (?P<rank>\d+)\)")
 LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself
@@ -71,17 +77,20 @@ class Assembler:
         self._origin = origin
         self._open: dict[str, Open] = {}
         self._fed = 0
+        self._torn: tuple[str, str] | None = None
+        """The stream and the name of an exception whose message can come in the next line."""
         self._announced: int | None = None
         """The rank whose traceback the line before announced."""
 
     @property
     def is_idle(self) -> bool:
         """Whether no traceback is open, so that a line is a record of its own whatever came before."""
-        return not self._open
+        return not self._open and self._torn is None
 
     def feed(self, line: Line) -> Iterator[Record]:
         """Take the next line and return what it completes."""
         self._fed += 1
+        line = self._mended(line)
         if self._fed % PATIENCE == 0:
             for stream in [key for key, each in self._open.items() if each.touched + PATIENCE <= self._fed]:
                 yield self._close(stream)
@@ -102,8 +111,19 @@ class Assembler:
         elif line.text:
             yield self._record([line], line.text)
 
+    def _mended(self, line: Line) -> Line:
+        """Give the message of an exception its name back, which has got into the line before."""
+        torn, self._torn = self._torn, None
+        if torn is not None and torn[0] == line.stream and line.text.startswith(": "):
+            return replace(line, text=torn[1] + line.text)
+        if line.text.endswith(("Error", "Exception")) or "Error  File " in line.text:
+            found = TORN.search(line.text)
+            self._torn = (line.stream, found["type"]) if found else None
+        return line
+
     def finish(self) -> Iterator[Record]:
         """Yield what is still open."""
+        self._torn = None
         for stream in list(self._open):
             yield self._close(stream)
 
@@ -139,6 +159,8 @@ def _start(line: Line) -> Open | None:
     if match := HEADER.search(text):
         indent = text[: match.start()] if text[: match.start()].isspace() else ""
         rank = OF_RANK.search(text)
+        if not match.start() and IN_ONE_LINE.search(text) and "\\n" not in text:
+            return _whole(line)
         return Open(
             [line],
             grouped="Exception Group" in text,
@@ -152,6 +174,13 @@ def _start(line: Line) -> Open | None:
     if match := BARE.match(text):
         return Open([line], said=1, error=match["type"])
     return None
+
+
+def _whole(line: Line) -> Open:
+    """Return a traceback whose line breaks somebody took out; the last exception that it names is its own."""
+    errors = [match["type"] for match in re.finditer(rf"(?<![\w.]){BARE.pattern}", line.text)]
+    frames = [frame for match in IN_ONE_LINE.finditer(line.text) for frame in _frames(match)]
+    return Open([line], said=1, error=errors[-1] if errors else "", frames=frames)
 
 
 def _continues(opened: Open, text: str) -> bool:
