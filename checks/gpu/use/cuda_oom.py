@@ -45,13 +45,17 @@ FULL = (
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
 SUMS = (
-    r"GPU \d+; (?P<all>[\d.]+) GiB total capacity; [\d.]+ \wiB already allocated; (?P<free>[\d.]+ \wiB) free; "
-    r"(?P<own>[\d.]+ \wiB) reserved"
+    r"GPU (?P<gpu>\d+); (?P<all>[\d.]+) GiB total capacity; (?P<used>[\d.]+ \w+) already allocated; "
+    r"(?P<free>[\d.]+ \w+) free; (?P<own>[\d.]+ \w+) (?P<kept>reserved|cached)"
 )
-"""What torch says before 2.2 or so: what another process holds is not among it, and follows."""
+"""What torch says before 2.2 or so: what another process holds is not among it, and follows.
+
+Before 1.4 it says what it keeps beside what is allocated.
+"""
 OUTSIDE = 3  # GiB that neither are free nor torch's own: more than a process has beside torch's memory
-UNITS = {"KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0}
+UNITS = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0}
 RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
+HOLDERS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory,name --format=csv   # who holds it"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
@@ -77,7 +81,11 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             else "let torch's reserve grow instead of breaking into fragments"
             if fragments
             else "halve the batch of each rank and accumulate gradients over two",
-            command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" if fragments and not foreign else "",
+            command=HOLDERS
+            if foreign
+            else "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            if fragments
+            else "",
             diff='+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n'
             '-state = torch.load(path)\n+state = torch.load(path, map_location="cpu")'
             if foreign
@@ -89,5 +97,10 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 def _outside(sums: re.Match[str]) -> float:
     """Return the GiB of a GPU that neither are free nor reserved by the torch of the rank that says so."""
-    free, own = (float(value) * UNITS.get(unit, 0.0) for value, unit in (sums["free"].split(), sums["own"].split()))
-    return float(sums["all"]) - free - own
+
+    def size(name: str) -> float:
+        value, unit = sums[name].split()
+        return float(value) * UNITS.get(unit, 0.0)
+
+    own = size("own") + (size("used") if sums["kept"] == "cached" else 0.0)
+    return float(sums["all"]) - size("free") - own

@@ -26,7 +26,7 @@ def unspecified(what: str, causes: tuple[str, ...], record: Record, match: re.Ma
     """Report an error of NCCL's that names its class only."""
     more = says_more(record, log)
     return Finding(
-        f"{what}: {more.seen}" if more else f"{what}, and the log has no NCCL WARN line that says why",
+        f"{what}: {more.seen}" if more else f"{what}, and no NCCL WARN line of the log says why",
         (
             record.proof(match, "no error" if more else "an NCCL WARN line before it, which names the call"),
             *((more,) if more else ()),

@@ -38,12 +38,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import COMPLETE, WARN, unspecified
 
 TOLD = r"ncclSystemError|unhandled system error"
 AILMENT = Ailment("DDP331", Severity.ERROR)
+NO_PATH = r"NCCL WARN Could not find real path of (?P<path>/sys/class/\S+)"
+GIVEN_UP = r"NCCL INFO graph/(?:xml|topo)\.cc:\d+ -> 2\b"
+VERSION = r"NCCL version (\d+\.\d+\.\d+)"
 CAUSES = (
     "/dev/shm of the container is too small",
     "NCCL's interface cannot be reached from the other hosts",
@@ -66,3 +69,27 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
     """Read the status with which a group was given up, where the exception is lost; a group that was made survived."""
     if log.first(WARN) and not log.first(TOLD) and not log.first(COMPLETE):
         yield unspecified("NCCL stopped at a system error", CAUSES, record, match, log)
+
+
+@log_pattern(NO_PATH, context=(WARN, COMPLETE, GIVEN_UP, TOLD, VERSION))
+def without_a_pci_bus(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Old versions stop where /sys does not show the GPU; those that go on, and hosts that do, say no more of it."""
+    if log.first(COMPLETE) or log.first(WARN) or not (log.first(GIVEN_UP) or log.first(TOLD)):
+        return
+    version = f" {found[1][1]}" if (found := log.first(VERSION)) else ""
+    yield Finding(
+        f"NCCL{version} stops where /sys does not show the GPU's PCI bus: {match['path']}",
+        (record.proof(match, "a directory of the host's devices"),),
+        Fix(
+            "use NCCL 2.11 or later, which torch 1.13 and later bring along; until then gloo, or one process",
+            command='python -c "import torch; print(torch.__version__, torch.cuda.nccl.version())"',
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the host is WSL, or a virtual machine, which older versions of NCCL do not know",
+                "the container masks /sys, or has it not mounted",
+            ),
+            "uname -r; ls /sys/class/pci_bus | head -3   # -microsoft- is WSL",
+        ),
+    )

@@ -37,7 +37,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import COMPLETE, WARN, unspecified
 
@@ -56,6 +56,17 @@ PEERS = (
     "each process sees its own GPU alone (CUDA_VISIBLE_DEVICES), and not that of its peer",
     "the GPUs have no peer access to each other: NCCL_P2P_DISABLE=1 runs",
 )
+NOT_OFFERED = "operation not supported"
+OF_A_PART = (
+    "the GPU is a part of one (MIG, vGPU), or a virtual machine's, which does not offer what NCCL asks of it",
+    "the driver is older than this NCCL needs",
+    "the GPUs have no peer access to each other",
+)
+WHOLE = Fix(
+    "give each rank a whole GPU, and let NCCL do without what a part does not offer; one rank alone needs no NCCL",
+    command="export NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_P2P_DISABLE=1",
+)
+VIRTUAL = "nvidia-smi -L; nvidia-smi -q | grep -iE -A2 'virtualization mode|mig mode|driver version'"
 OTHER_WAY = "unset NCCL_CUMEM_ENABLE   # or: export NCCL_P2P_DISABLE=1"
 UNHANDLED = r"unhandled cuda error|ncclUnhandledCudaError: Call to CUDA"
 FAILED = r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'((?!CUDA driver version|out of memory)[^'\n]+)'"
@@ -83,7 +94,8 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
     """Read NCCL's warning where the error that it led to is lost; a group that was made all the same survived it."""
     if not log.first(UNHANDLED) and not log.first(COMPLETE):
         finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
-        yield replace(finding, fix=_meaning(match[1]) or finding.fix)
+        fix = _meaning(match[1])
+        yield _of_a_part(finding) if NOT_OFFERED in match[1] else replace(finding, fix=fix or finding.fix)
 
 
 @log_pattern(UNHANDLED, role=Role.GENERIC, context=(WARN,))
@@ -93,10 +105,16 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     finding = unspecified("a CUDA call failed inside NCCL", PEERS if between_peers else CAUSES, record, match, log)
     said = CUDA.search(finding.message)
     meaning = _meaning(said[1]) if said else None
-    if meaning is None and between_peers:
+    if said and NOT_OFFERED in said[1] and not between_peers:
+        yield _of_a_part(finding)
+    elif meaning is None and between_peers:
         yield replace(finding, fix=Fix("let NCCL go another way between GPUs", command=OTHER_WAY))
     else:
         yield replace(finding, fix=meaning, ambiguity=None) if meaning else finding
+
+
+def _of_a_part(finding: Finding) -> Finding:
+    return replace(finding, fix=WHOLE, ambiguity=Ambiguity(OF_A_PART, VIRTUAL))
 
 
 def _meaning(said: str) -> Fix | None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
@@ -37,6 +38,7 @@ FIX = Fix(
     "show that RDMA is at fault, then mend it; sockets are slower and work",
     command="export NCCL_IB_DISABLE=1   # runs: RDMA is broken\nibv_devinfo | grep -E 'hca_id|state'; show_gids",
 )
+GID = "export NCCL_IB_GID_INDEX=3   # RoCE: the number that show_gids gives for v2, on every host"
 BROKEN = "the RDMA path of a host is broken (GID index, link, OFED, devices of the container)"
 ENDS = (
     r"local GID ::ffff:(?P<net>\d+\.\d+\.\d+)\.(?P<host>\d+), ?"
@@ -98,11 +100,11 @@ def _between(record: Record, match: re.Match[str], ends: re.Match[str]) -> Findi
 
 
 @log_pattern(
-    r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?(?!0\b|5\b|12\b)(\d+)\b",
+    r"Got completion (?:from peer (\S+) )?with (?:error |status=)(?:\w+\()?(?!0\b|5\b|12\b)(\d+)\b",
 )
 def by_a_refused_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Another status than 5, "flushed", which follows another: an adapter refuses the memory or the request."""
-    peer = match[1].partition("<")[0]
+    peer = match[1].partition("<")[0] if match[1] else "a peer"
     yield Finding(
         f"a transfer over InfiniBand with {peer} failed: status {match[2]}, {STATUS.get(match[2], 'no success')}",
         (record.proof(match, "status 0"),),
@@ -116,18 +118,21 @@ def by_a_refused_transfer(record: Record, match: re.Match[str]) -> Iterator[Find
 
 
 @log_pattern(
-    r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?12\b",
+    r"Got completion (?:from peer (\S+) )?with (?:error |status=)(?:\w+\()?12\b",
 )
 def by_a_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Status 12 is "transport retry counter exceeded": no answer."""
-    peer = match[1].partition("<")[0]
+    peer = match[1].partition("<")[0] if match[1] else ""
     yield Finding(
-        f"{peer} did not answer over InfiniBand (status 12, retries exceeded)",
+        f"{peer or 'a peer'} did not answer over InfiniBand (status 12, retries exceeded)",
         (record.proof(match, "the peer answers"),),
-        FIX,
+        replace(FIX, command=f"{GID}\n{FIX.command}"),
         record.place,
         ambiguity=Ambiguity(
-            (BROKEN, f"the rank at {peer} has died"), f"ddpdoctor explain LOG_OF_{peer}; ibping {peer}"
+            (BROKEN, f"the rank at {peer or 'that peer'} has died"),
+            f"ddpdoctor explain LOG_OF_{peer}; ibping {peer}"
+            if peer
+            else "ddpdoctor explain LOGS_OF_ALL_HOSTS; show_gids",
         ),
     )
 
