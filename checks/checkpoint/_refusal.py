@@ -23,7 +23,11 @@ SHAPE = (
 BARE = r"(?:Missing|Unexpected) key\(s\) in state_dict: "
 LOUD = rf"{HEAD}|{BARE}"
 REFUSED = rf"{LOUD}|{SILENT}"
-PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE)
+LOADED = (
+    r"(?:oading|oaded|esuming|esumed|estoring|estored) [^\n]{0,60}?\b(?:from|checkpoint|weights|model)[ :'\"=]{1,4}"
+    r"(?P<path>[^\s'\",:()]+\.(?:pt|pth|ckpt|bin|safetensors|pkl|tar))\b"
+)
+PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE, LOADED)
 WRAPPED = ("DataParallel", "DistributedDataParallel", "MMDataParallel", "MMDistributedDataParallel")
 KEY = re.compile(r"[\"']([^\"']+)[\"']")
 FILE = re.compile(r"(?:torch\.load|load_file|load_from_checkpoint)\(\s*f?[\"']([^\"'{}]+)[\"']")
@@ -72,7 +76,7 @@ class Refusal:
 
 def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
     """Read it from the record, or from those that follow where the log has a record for each line."""
-    path = record.path or (found[1] if (found := FILE.search(record.text)) else "last.pt")
+    path = record.path or _path(record, log)
     groups = match.groupdict()
     if groups.get("unexpected") is not None:
         missing, unexpected = _keys([groups["missing"]]), _keys([groups["unexpected"]])
@@ -80,11 +84,11 @@ def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
     if groups["model"] is None and not _begins(record, log):
         return Refusal("", (), (), (), ())
     records = [record]
-    if "\n" not in record.text or not any(re.search(part, record.text) for part in PARTS[1:]):
+    if "\n" not in record.text or not any(re.search(part, record.text) for part in PARTS[1:4]):
         records += _following(record, log)
     text = "\n".join(each.text for each in records)
     evidence = [
-        each.proof(hit) for part in PARTS for each in records if (hit := next(re.finditer(part, each.text), None))
+        each.proof(hit) for part in PARTS[:4] for each in records if (hit := next(re.finditer(part, each.text), None))
     ]
     return Refusal(
         groups["model"] or "the model",
@@ -94,6 +98,14 @@ def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
         tuple(dict.fromkeys(evidence))[:4],
         path=path,
     )
+
+
+def _path(record: Record, log: Log) -> str:
+    """Return which file was loaded, by the line that did it or by what was said before."""
+    if found := FILE.search(record.text):
+        return found[1]
+    said = log.first(LOADED)
+    return said[1]["path"] if said and said[0].rank in {None, record.rank} else "last.pt"
 
 
 def _begins(record: Record, log: Log) -> bool:

@@ -38,7 +38,7 @@ def died_by(number: int, name: str) -> str:
 def process(text: str) -> str:
     """Return the name of the process as well as the line does: ``local rank 1 (pid 4711)``."""
     rank, pid = (
-        re.search(r"(?:local_rank: |process (?:rank )?|Rank |rank )(\d+)", text),
+        re.search(r"(?:local[_ ]rank: |process (?:rank )?|Rank |rank )(\d+)", text),
         re.search(r"\b(?:pid:? |PID )(\d+)", text),
     )
     who = "a data loader worker" if "DataLoader worker" in text and not rank else "a rank"

@@ -34,6 +34,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 from ._distributed import EXTENSION, is_missing_with
 
 AILMENT = Ailment("DDP122", Severity.ERROR)
+WINDOWS = re.compile(r"\b[A-Za-z]:\\\w")
 
 
 @log_pattern(r"AttributeError: module '(torch\.distributed)' has no attribute '(\w+)'")
@@ -61,7 +62,9 @@ def _finding(record: Record, match: re.Match[str], name: str) -> Finding:
         f"this torch was built without torch.distributed: it has no {name}",
         (record.proof(match, "a name that every torch with distributed support has"),),
         Fix(
-            "install a torch that was built with it (for Jetson: a wheel or container with distributed support)",
+            "install torch 1.7 or later, the first with distributed training on Windows, and use gloo there"
+            if WINDOWS.search(record.text)
+            else "install a torch that was built with it (for Jetson: a wheel or container with distributed support)",
             command='python -c "import torch; print(torch.__version__, torch.distributed.is_available())"',
         ),
         record.place,

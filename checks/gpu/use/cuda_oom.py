@@ -56,6 +56,8 @@ OUTSIDE = 3  # GiB that neither are free nor torch's own: more than a process ha
 UNITS = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0}
 RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
 HOLDERS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory,name --format=csv   # who holds it"
+GPU = re.compile(r"\bGPU (\d+)(?:;| has a total)")
+BY_FAIRSEQ = "fairseq-train ... --max-tokens HALF --update-freq 2"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
@@ -67,8 +69,10 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     sums = re.search(SUMS, record.text)
     outside = _outside(sums) if sums else 0.0
     foreign = others or (sums if outside >= OUTSIDE else None)
+    gpu = GPU.search(record.text)
+    left = f"no memory left on GPU {gpu[1]}" if gpu else "no GPU memory left"
     yield Finding(
-        (f"no GPU memory left for {match[1]}" if match[1] else "no GPU memory left")
+        (f"{left} for {match[1]}" if match[1] else left)
         + (f"; another process holds {others[1]} of the same GPU" if others else "")
         + (f"; {outside:.1f} GiB of the GPU are held outside of this rank's torch" if foreign is sums and sums else ""),
         (
@@ -81,7 +85,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             else "let torch's reserve grow instead of breaking into fragments"
             if fragments
             else "halve the batch of each rank and accumulate gradients over two",
-            command=HOLDERS
+            command=BY_FAIRSEQ
+            if "fairseq" in record.text and not foreign
+            else HOLDERS
             if foreign
             else "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
             if fragments

@@ -145,7 +145,15 @@ def on_rocm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "dmesg -T | grep -iE 'amdgpu|hardware error' | tail -20",
         )
         if match["hang"]
-        else None,
+        else Ambiguity(
+            (
+                "a kernel of this program or of a library goes past its memory",
+                "torch's build, ROCm and the driver do not fit each other or the GPU: a small collective fails too",
+                "the GPUs cannot reach each other's memory (IOMMU, PCIe ACS): only several GPUs together fail",
+            ),
+            "ddpdoctor check --only gpu; python -m torch.utils.collect_env | grep -iE 'rocm|hip'; cat "
+            "/proc/cmdline   # iommu=pt",
+        ),
     )
 
 

@@ -31,6 +31,8 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
+STARTER = r"\b(horovodrun|torchpack dist-run)\b"
+IN_SLURM = r"SLURM_JOB_ID|slurmstepd: |srun: |#SBATCH "
 ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
 
 
@@ -42,19 +44,21 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"[^\n]{0,80})"
     r"|(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed): "
     r"(?P<allocation>[^\n]{1,160})"
-    r"|(?P<slots>There are not enough slots available in the system to satisfy the \d+)",
-    context=(ASSIGNED,),
+    r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
+    context=(ASSIGNED, STARTER, IN_SLURM),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say who cannot give what, and how it is looked at; a pod that found its node later only waited."""
     if match["pod"] and _is_placed(record, log):
         return
-    kind = str(match.lastgroup if match.lastgroup != "what" else "pod")
+    kind = next(each for each in (*WHO, "pod") if match[each])
     said, command = WHO[kind]
+    if match["slots"]:
+        command = _slots(match["asked"], log)
     if match["allocation"]:
         said = f"Slurm refuses the job: {match['allocation'].strip()}"
     yield Finding(
-        said.format(what=match["what"]) if kind != "allocation" else said,
+        said.format(what=match["what"], asked=match["asked"]) if kind != "allocation" else said,
         (record.proof(match, "as much as is asked for"),),
         Fix("ask for what there is, or wait for it: compare both", command=command),
         record.place,
@@ -66,6 +70,16 @@ def _is_placed(record: Record, log: Log) -> bool:
     named = re.search(r"\bpods?/([\w.-]+)", record.text)
     placed = {found["pod"].rpartition("/")[2] for _, found in log.find(ASSIGNED)}
     return named[1] in placed if named else bool(placed)
+
+
+def _slots(asked: str, log: Log) -> str:
+    """Return how as many slots as ranks are had: of hosts, in the words of who called mpirun; or of Slurm."""
+    starter = log.first(STARTER)
+    tool = starter[1][1] if starter else "mpirun"
+    hosts = "--host" if tool == "mpirun" else "-H"
+    slurm = f"#SBATCH --ntasks={asked}\n" if log.first(IN_SLURM) else ""
+    other = "" if slurm else f"; in a job of Slurm: --ntasks={asked}"
+    return f"{slurm}{tool} -np {asked} {hosts} localhost:{asked} python train.py   # slots=N in a hostfile{other}"
 
 
 WHO = {
@@ -81,7 +95,7 @@ WHO = {
     ),
     "allocation": ("", "sinfo -o '%P %l %D %G'; sacctmgr show assoc user=$USER format=account,partition,qos,maxwall"),
     "slots": (
-        "Open MPI has fewer slots than ranks",
-        "mpirun --host localhost:8 -np 8 python train.py   # as many slots as there are GPUs, in the hostfile as well",
+        "Open MPI has fewer slots than the {asked} ranks that are asked for",
+        "",
     ),
 }

@@ -63,6 +63,7 @@ PROGRAM = re.compile(r"in _execute_child\b")
 WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|mkdir\(|\bopen\([^\n]*['\"][wax]b?\+?['\"]|to_csv\(|savefig\(|FileWriter\("
 )
+RAISES = re.compile(r"\braise FileNotFoundError\b")  # it looked for the file first
 WORKER = "_worker_loop"
 OF_RANK = re.compile(r"(?:rng_state|random_states?|scheduler|sampler|shard|rank|model_states|states?)_\d+\b[^/]*$")
 HERE = "the path is wrong, or not mounted in the container of the ranks"
@@ -104,7 +105,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     absent = Absent(path, who(log, MISSING), record)
     if PROGRAM.search(record.text) and "/" not in path:
         yield _program(absent, match)
-    elif WRITES.search(_below(record)):
+    elif WRITES.search(below := _below(record)) and not RAISES.search(below):
         yield _written(absent, match)
     elif not OF_RANK.search(path):
         yield _read(absent, match)

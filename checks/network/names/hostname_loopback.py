@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     NotRun,
     Place,
     Record,
+    Role,
     Severity,
     is_loopback,
     log_pattern,
@@ -134,7 +135,7 @@ def between_hosts(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
 def on_one_host_or_several(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """On one host a loopback address is right, and nobody listens there any more."""
     address = match["old"] or match["new"]
-    if not loopback(address) or (_other_hosts(log) and not _failed_before(record, log)):
+    if not loopback(address) or bool(_other_hosts(log)) != _failed_before(record, log):
         return
     yield Finding(
         f"nobody listens at {address}, the loopback address that a peer told this rank to connect to",
@@ -154,6 +155,19 @@ def on_one_host_or_several(record: Record, match: re.Match[str], log: Log) -> It
             "getent hosts $(hostname)   # on each host; where there is one only, its answer does not matter",
         ),
     )
+
+
+@log_pattern(GLOO_REFUSED, role=Role.CONSEQUENCE, context=(SEVERAL,))
+def after_a_failure(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """On one host, and a rank had an error before: who is started again is told the address of a peer that is gone."""
+    address = match["old"] or match["new"]
+    if loopback(address) and not _other_hosts(log) and _failed_before(record, log):
+        yield Finding(
+            f"nobody listens at {address} any more: the rank that did has ended before",
+            (record.proof(match, "the peer listens until all are connected"),),
+            Fix("mend what ended the rank before", command="ddpdoctor explain LOGS_OF_ALL_RANKS"),
+            record.place,
+        )
 
 
 def _other_hosts(log: Log) -> Evidence | None:

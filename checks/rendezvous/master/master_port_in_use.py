@@ -144,7 +144,12 @@ def _finding(record: Record, match: re.Match[str], more: tuple[Evidence, ...]) -
         Fix(
             "let torchrun choose a free port, or end what holds this one",
             command="torchrun --standalone --nproc_per_node=2 train.py"
-            + (f"   # who holds it: ss -ltnp 'sport = :{number}'" if number else ""),
+            + (
+                f"   # who holds it: ss -ltnp 'sport = :{number}'\n"
+                f"export MASTER_PORT={int(number) + 1}   # several hosts: another one, the same on all"
+                if number
+                else ""
+            ),
         ),
         record.place,
     )

@@ -158,6 +158,7 @@ def _finding(name: str, value: str, expected: str, severity: Severity | None = N
     )
 
 
+SHORT = re.compile(r"\d+(?:\(x\d+\))?(?:,\d+(?:\(x\d+\))?)*")
 READ = r"environ(?:\.get\(|\[)\s*[\"'](?P<name>(?:LOCAL_)?(?:RANK|WORLD_SIZE)|MASTER_PORT|SLURM_\w+|NODE_RANK)[\"']"
 
 
@@ -165,8 +166,11 @@ READ = r"environ(?:\.get\(|\[)\s*[\"'](?P<name>(?:LOCAL_)?(?:RANK|WORLD_SIZE)|MA
 def where_it_is_read(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Find the variable in the line of the script that could not read it."""
     lines = record.text[: match.start()].rstrip().splitlines()
-    read = next(filter(None, (re.search(READ, line) for line in reversed(lines[-3:]))), None)
-    if read:
+    read = next(filter(None, (re.search(READ, line) for line in (*reversed(lines[-3:]), record.code))), None)
+    short = SHORT.fullmatch(match["value"].strip("'"))
+    if read and read["name"].startswith("SLURM_") and short:
+        yield _in_short(record, match, read["name"])
+    elif read:
         yield Finding(
             f"{read['name']}={match['value']} is no number",
             (record.proof(match, "a whole number"),),
@@ -176,3 +180,16 @@ def where_it_is_read(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             replace(record.place, variable=read["name"]),
         )
+
+
+def _in_short(record: Record, match: re.Match[str], name: str) -> Finding:
+    """Slurm writes numbers of several nodes in short; nothing is wrong with the variable."""
+    return Finding(
+        f"{name}={match['value']} is read as one number; Slurm writes one for each node there, N(xM) for M of N",
+        (record.proof(match, "a reader that takes 2(x3),1 apart"),),
+        Fix(
+            "take the number of the first node, or that of this one",
+            diff=f'-int(os.environ["{name}"])\n+int(re.match(r"\\d+", os.environ["{name}"])[0])',
+        ),
+        replace(record.place, variable=name),
+    )

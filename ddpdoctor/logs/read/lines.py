@@ -45,6 +45,7 @@ WITHIN = (
     re.compile(r"\brank=(?P<rank>\d+), size=\d+"),  # gloo
     re.compile(r"^(?P<node>[A-Za-z][\w.-]*):\d+:\d+ \[(?:\d+|-1)\] (?:\S+ )?NCCL "),
 )
+BOLD = 8  # characters of a bold line: more than its asterisks
 HEAD = 240  # characters in which rank, node and time stand
 
 
@@ -101,4 +102,10 @@ def parsed(text: str, number: int) -> Line:
             named = match.groupdict()
             rank = int(named["rank"]) if named.get("rank") and rank is None else rank
             node = named.get("node") or node
-    return Line(text, number, rank, node, moment, stream)
+    return Line(_without_emphasis(text), number, rank, node, moment, stream)
+
+
+def _without_emphasis(text: str) -> str:
+    """Take off the asterisks that make a line of a report bold."""
+    bold = text.startswith("**") and text.endswith("**") and len(text) > BOLD and text[2].isalnum()
+    return text[2:-2] if bold else text

@@ -218,6 +218,9 @@ def _in_message(opened: Open, text: str) -> bool:
             return False
         opened.said, opened.blank = 0, False
         return True
+    if opened.lines[0].number == 1 and not HEADER.search(opened.lines[0].text) and (match := FRAME.match(text)):
+        opened.frames += _frames(match)  # somebody wrote the exception above its frames
+        return True
     announced = opened.said == 1 and ANNOUNCES.search(opened.lines[-1].text)
     opened.said += 1
     if OTHER.match(text) or (BARE.match(text) and not announced) or opened.said > MESSAGE:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SHOWN = 4  # expressions of a line that are printed
 NONE = re.compile(r"'NoneType' object (?:has no attribute '(?P<name>\w+)'|is not (?:callable|subscriptable|iterable))")
 MISSING = re.compile(r"object has no attribute '(?P<name>\w+)'")
+LACKS = re.compile(r"(?:^|\s)module '(?P<module>[A-Za-z]\w*)' has no attribute '\w+'")
 UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined|variable '(?P<local>\w+)'")
 SERVER = re.compile(r"(?P<url>https?://[\w.-]+(?::\d+)?)|host='(?P<host>[^']+)', port=(?P<port>\d+)")
 SHAPES = re.compile(r"(?i:\bshapes?\b|\bsizes?\b|\bdimensions?\b|\bchannels\b)")
@@ -98,6 +99,19 @@ def _of_an_attribute(record: Record) -> Fix | None:
     return Fix(
         f"see what {holders[0]} is there, and what it has",
         f"print(type({holders[0]}), [name for name in dir({holders[0]}) if {found['name'][:4]!r} in name])",
+    )
+
+
+def _of_a_module(record: Record) -> Fix | None:
+    found = LACKS.search(record.proof().seen)
+    if found is None:
+        return None
+    name = found["module"]
+    return Fix(
+        f"see what is imported as {name}: a folder {name}/ or a file {name}.py beside the script hides the package, "
+        "and so it is where the package is not installed; or its version has not the name",
+        f"python -c 'import {name}; print({name}.__path__, {name}.__file__)'; pip show {shell_quote(name)}   # in the "
+        "folder of the script",
     )
 
 
@@ -202,7 +216,7 @@ def _divisors(node: ast.AST) -> Iterator[ast.expr]:
 
 OWN: dict[str, tuple[Callable[[Record], Fix | None], ...]] = {
     "AssertionError": (_of_an_assertion,),
-    "AttributeError": (_of_none, _of_an_attribute),
+    "AttributeError": (_of_none, _of_a_module, _of_an_attribute),
     "IndexError": (_of_an_index,),
     "NameError": (_of_a_name,),
     "RuntimeError": (_of_shapes,),

@@ -84,7 +84,7 @@ def _of_whom(unknown: Unknown) -> Fix:
         )
     if unknown.ranks == (0,) and unknown.of_ranks > 1:
         return Fix(
-            "rank 0 raised it, and the others waited: work that it does alone shows it with one rank as well",
+            "rank 0 raised it: work that it does alone shows it with one rank as well",
             launcher.one_rank,
         )
     if unknown.ranks and len(unknown.ranks) < unknown.of_ranks:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, LaunchScript
 
 AILMENT = Ailment("DDP406", Severity.ERROR)
+SCRIPT = re.compile(r"^\s*(\S+\.py): error: ", re.MULTILINE)
 
 
 @log_pattern(refused("local_rank"))
@@ -45,12 +46,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if "ipykernel_launcher" in record.text:
         yield _in_notebook(record, match)
         return
+    named = SCRIPT.search(record.text)
+    script = named[1] if named else "train.py"
     yield Finding(
         "the launcher passes --local_rank, and the script has no such option",
         (record.proof(match, "no --local_rank in the arguments: torchrun sets $LOCAL_RANK"),),
         Fix(
             "start with torchrun and read LOCAL_RANK; or declare the option",
-            command="torchrun --standalone --nproc_per_node=2 train.py",
+            command=f"torchrun --standalone --nproc_per_node=2 {script}   # before torch 1.10: python -m "
+            "torch.distributed.launch --use_env",
             diff=" parser = argparse.ArgumentParser()\n"
             '+parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
         ),
