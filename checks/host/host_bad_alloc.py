@@ -37,7 +37,7 @@ AILMENT = Ailment("DDP158", Severity.ERROR)
 REFUSED = (
     r"(?:DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) bytes"
     r"|std::bad_alloc|OSError: \[Errno 12\] Cannot allocate memory"
-    r"|MemoryError: Unable to allocate ([\d.]+ [KMGTP]iB))"
+    r"|MemoryError: Unable to allocate ([\d.]+ [KMGTP]iB)|(?:^|\n)(?:[ |]*)(?P<bare>MemoryError)(?:\n|$))"
 )
 NO_SIZE = 14  # digits of a number of bytes that no host has
 
@@ -45,6 +45,8 @@ NO_SIZE = 14  # digits of a number of bytes that no host has
 @log_pattern(REFUSED)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield how much was asked for, where the message says it; not of an object's length that is none."""
+    if match["bare"] and not record.frames:  # the word alone, in a line of its own
+        return
     if match[1] and len(match[1]) >= NO_SIZE and "_object" in record.text:  # told by collective-order-mismatch
         return
     size = human_size(int(match[1])) if match[1] else match[2]
@@ -52,7 +54,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         f"the host refused an allocation of {size}" if size else "the host refused to allocate memory",
         (record.proof(match, "memory for all ranks and their workers"),),
         Fix(
-            "compare the size with the machine's memory and the limits; load less in each rank, with fewer workers",
+            f"see what grows there, and what the rank keeps of each step: {record.code}"
+            if match["bare"] and record.code
+            else "compare the size with the machine's memory and the limits; load less in each rank, by fewer workers",
             command="free -g; ulimit -v; cat /proc/sys/vm/overcommit_memory",
         ),
         record.place,

@@ -110,3 +110,32 @@ def test_a_restart_on_one_host_does_not_make_it_several() -> None:
 
     assert answer.unknown is not None
     assert answer.others == ()
+
+
+def test_the_dimension_that_differs_is_padded() -> None:
+    """Of an all-gather whose third dimension is another on two ranks."""
+    side = "CollectiveFingerPrint(SequenceNumber=0, OpType=_ALLGATHER_BASE, TensorShape=[9, 1, {}, 16], TensorDtypes=BFloat16)"
+    said = f"RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: {side.format(35)}, but Rank 2 is running collective: {side.format(36)}."
+
+    assert "x.shape[2]" in pasted("collective-shape-mismatch", said)
+    assert "x.shape[0]" not in pasted("collective-shape-mismatch", said)
+
+
+def test_the_group_that_waits_is_named() -> None:
+    """With the number that the rank has in it."""
+    log = (
+        "[rank7]:[E506 14:16:14.487575902 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600066 milliseconds before timing out.\n"
+        "[rank7]:[E506 14:16:14.488017295 ProcessGroupNCCL.cpp:2168] [PG ID 4 PG GUID 12({}) Rank 3] failure detected by watchdog at work sequence id: 3 PG status: last enqueued work: 3, last completed work: 2\n"
+    )
+
+    assert "of the group mesh_tp, in which it has number 3" in pasted("collective-timeout", log.format("mesh_tp"))
+    assert "of the group" not in pasted("collective-timeout", log.format("default_pg"))
+
+
+def test_flattened_parameters_are_kept_in_the_words_of_who_wraps_them() -> None:
+    """The Trainer wraps by Accelerate."""
+    error = "ValueError: `FlatParameter` requires uniform `requires_grad`\n"
+    frames = 'Traceback (most recent call last):\n  File "/v/site-packages/{}", line 9, in prepare\n'
+
+    assert "fsdp_use_orig_params" in pasted("fsdp-cannot-flatten", frames.format("accelerate/accelerator.py") + error)
+    assert "FSDP(model, use_orig_params=True)" in pasted("fsdp-cannot-flatten", frames.format("own/wrap.py") + error)

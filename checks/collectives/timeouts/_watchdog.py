@@ -74,6 +74,16 @@ def named(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
+GROUP = re.compile(r"PG GUID \d+\((?P<name>(?!default_pg\b|0\b)\w+)\) Rank (?P<rank>\d+)\]")
+
+
+def of_group(story: Story, log: Log) -> str:
+    """Return in which group the first of them waits, in words; nothing where that is the group of all ranks."""
+    texts = (record.text for record, _ in log.find(STATUS) if record.rank == story.waits[0].rank)
+    group = next(filter(None, map(GROUP.search, texts)), None)
+    return f" of the group {group['name']}, in which it has number {group['rank']}" if group else ""
+
+
 def on_timeout(timeout: Timeout, *, role: Role = Role.CAUSE) -> Marker:
     """Mark what is shown the first time-out of a log, where the log's story is this one."""
     return log_pattern(STUCK, role=role, context=BESIDE, claim=Claim(timeout_of, (timeout,)), waits=True)

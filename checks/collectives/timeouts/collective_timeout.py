@@ -66,7 +66,7 @@ from ..hangs._told import seen, short, table
 from ._flight import ALONE, TOGETHER, proofs
 from ._gloo import LATE as TIMED_OUT, differ, stands
 from ._waits import STUCK
-from ._watchdog import EARLY, Timeout, on_timeout, story_of
+from ._watchdog import EARLY, Timeout, of_group, on_timeout, story_of
 
 AILMENT = Ailment("DDP710", Severity.ERROR)
 FIX = Fix(
@@ -119,7 +119,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     story = story_of(log)
     early = story.waits[0].seq is not None and story.waits[0].seq <= EARLY
     yield Finding(
-        f"{story.waiting}; the log does not show which rank did not come",
+        f"{story.waiting}{of_group(story, log)}; the log does not show which rank did not come",
         (record.proof(match, "every rank enters the collective"), *(wait.proof for wait in story.waits[1:3])),
         FIX,
         record.place,

@@ -74,10 +74,12 @@ OBJECTS = Fix(
 @on_mismatch(Mismatch.SHAPE)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The operation is the same, its tensors are not."""
+    both = both_sides(record, log)
+    shapes = [str(list(each.shape)) for each in both]
     yield Finding(
-        "the ranks call one collective with different tensors: " + "; ".join(map(str, both_sides(record, log))),
+        "the ranks call one collective with different tensors: " + "; ".join(map(str, both)),
         (record.proof(match, "the same shape and dtype on all ranks"),),
-        FIX,
+        padded(dimensions_that_differ(*shapes)) if len(shapes) > 1 else FIX,
         record.place,
     )
 

@@ -150,8 +150,11 @@ def where_the_others_ended_well(record: Record, match: re.Match[str], log: Log) 
         return
     if log.first(SPAWNED):  # its peers are other processes of mp.spawn, of which torchrun says nothing
         return
+    ranks = sorted(log.ranks(CLOSED) | log.ranks(f"{ALONE}|{STOPPED}"))
+    left = f"a rank other than {', '.join(map(str, ranks))}" if ranks else "a rank"
+    waiting = "those were" if len(ranks) > 1 else "another was"
     yield Finding(
-        "a rank came to its end without an error while another was still in a step with it",
+        f"{left} came to its end without an error while {waiting} still in a step with it",
         (closed[0].proof(closed[1], "all ranks end together"), record.proof(match, "a failure of the other rank, too")),
         Fix("give all ranks the same number of batches", diff="+DataLoader(..., drop_last=True)"),
         closed[0].place,
@@ -160,9 +163,15 @@ def where_the_others_ended_well(record: Record, match: re.Match[str], log: Log) 
                 "the ranks have different numbers of batches (shares of unequal length, different batch sizes)",
                 "one rank leaves the script early (sys.exit, return)",
             ),
-            "ddpdoctor run -- torchrun --standalone --nproc_per_node=2 train.py",
+            "ddpdoctor run -- torchrun --standalone "
+            f"--nproc_per_node={max(2, len(ranks) + 1, *(each + 1 for each in ranks))} {script(closed[0])}",
         ),
     )
+
+
+def script(record: Record) -> str:
+    """Return the name of the user's own file; one that stands for it where the log has none."""
+    return (record.place.file or "train.py").replace("\\", "/").rpartition("/")[2]
 
 
 @on_hang(Hang.UNEVEN)

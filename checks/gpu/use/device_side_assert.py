@@ -52,7 +52,15 @@ RANGES = Fix(
     diff="+assert 0 <= target.min() and target.max() < num_classes, (target.min(), target.max())\n"
     " loss = criterion(output, target)",
 )
+ROWS = Fix(
+    "give the embedding as many rows as there are ids: those of the tokenizer, and positions up to the longest sample",
+    command=STOP,
+    diff="+assert 0 <= ids.min() and ids.max() < embedding.num_embeddings, (ids.max(), embedding.num_embeddings)\n"
+    " hidden = embedding(ids)",
+)
 OTHERWISE = {
+    "srcSelectDimSize": ("ids below the number of rows of the embedding (its vocabulary)", ROWS),
+    "ind_dim_size": ("ids below the number of rows of the embedding (its vocabulary)", ROWS),
     "input_val >= zero && input_val <= one": (
         "inputs from 0 to 1, as sigmoid gives them, and no NaN",
         Fix(

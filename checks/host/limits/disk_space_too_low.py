@@ -33,7 +33,19 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Role, Severity, human_size, log_pattern, probe
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Record,
+    Role,
+    Severity,
+    human_size,
+    log_pattern,
+    probe,
+)
 
 from ._written import written
 
@@ -58,7 +70,7 @@ def free(facts: Facts) -> Iterator[Finding]:
 
 @log_pattern(
     r"No space left on device(?:: '([^'\n]+)')?|\[Errno 122\] Disk quota exceeded(?:: '([^'\n]+)')?"
-    r"|PytorchStreamWriter failed writing file [^\n]{0,299}file write failed"
+    r"|PytorchStreamWriter failed writing file [^\n]{0,299}file wr(?:ite failed|\w{0,3}\s*$)"
     r"|(?P<ray>OutOfDiskError: Local disk is full)"
     r"|inline_container\.cc:\d+\] \. unexpected pos"
 )
@@ -96,6 +108,42 @@ def _command(path: str) -> str:
         return "df -h --output=pcent,avail,target | sort -rn | head   # the full one comes first"
     quoted = shlex.quote(folder)
     return f"df -h {quoted}; du -xh --max-depth=1 {quoted}"
+
+
+SAVES = re.compile(r"\bin (?:save|_open_zipfile_writer|_legacy_save|_save)\b|torch\.save\(|PyTorchFileWriter\(")
+
+
+@log_pattern(
+    r"RuntimeError: write\(\): fd \d+ failed with (?P<words>[A-Z][^\n]{1,60})"
+    r"|RuntimeError: File (?P<path>[^\n]{1,300}?) cannot be opened\."
+)
+def of_torch(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """torch.save says what the system answered, or only that it could not make or go on with its file."""
+    words, path = match["words"], match["path"] or written(record)
+    if "No space" in match[0] or "quota" in match[0] or not (words or SAVES.search(record.text)):
+        return
+    folder = path.rpartition("/")[0] or "."
+    yield Finding(
+        f"torch.save could not write {path or 'its file'}: {words.strip()}"
+        if words
+        else f"torch.save could not make {path}",
+        (record.proof(match, "a file that is written to its end"),),
+        Fix(
+            "see whether the disk is full or broken, whether the folder is there, and whether the rank can write to it",
+            command=f"df -h {shlex.quote(folder)}; df -i {shlex.quote(folder)}; ls -ld {shlex.quote(folder)}; quota -s",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+        ambiguity=Ambiguity(
+            (
+                "the disk, or the quota on it, is full: Docker Desktop and network file systems say so in these words",
+                "the disk, or the server of the network file system, fails",
+            )
+            if words
+            else ("the disk, or the quota on it, is full", "the folder is not there, or not the user's to write"),
+            f"touch {shlex.quote(folder)}/probe && df -h {shlex.quote(folder)}; sudo dmesg -T | tail -n 20",
+        ),
+    )
 
 
 @log_pattern(r"/\S{1,300} is over \d+% full, available space: [^;\n]{1,40}", role=Role.HARMLESS)

@@ -74,10 +74,18 @@ def total(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield the name of the option that Lightning does not take."""
     yield Finding(
         f"--ntasks={match[1]} is set, and Lightning takes the number of tasks a node",
-        (record.proof(match, f"--ntasks-per-node={match[1]}"),),
-        Fix("set the number for each node", command=f"#SBATCH --ntasks-per-node={match[1]}"),
+        (record.proof(match, "--ntasks-per-node, or SLURM_NTASKS not set"),),
+        Fix(
+            "set the number for each node: one for each GPU. In an interactive shell of Slurm, without srun, take the "
+            "variable away",
+            command=f"#SBATCH --ntasks-per-node={match[1] if int(match[1]) <= MOST_GPUS else 'GPUS_OF_A_NODE'}\n"
+            "unset SLURM_NTASKS   # interactive, one process: then Lightning starts the others itself",
+        ),
         record.place,
     )
+
+
+MOST_GPUS = 16  # of a node
 
 
 @log_pattern(r"You requested (\d+)s? GPUs but launched ([1-9]\d*)s? slurm tasks")

@@ -33,12 +33,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP580", Severity.ERROR)
 ONCE = Fix(
-    "unscale once for each optimizer and step", diff=" scaler.unscale_(optimizer)\n ...\n-scaler.unscale_(optimizer)"
+    "unscale, step and update together: each once, in the steps that end an accumulation, and update() also where the "
+    "step is left out",
+    diff=" scaler.scale(loss / micro_steps).backward()\n+if (batch + 1) % micro_steps == 0:\n"
+    "+    scaler.unscale_(optimizer)\n+    if clip_grad_norm_(model.parameters(), 1.0) < limit:\n"
+    "+        scaler.step(optimizer)\n+    scaler.update()\n+    optimizer.zero_grad()",
 )
+BEFORE = (
+    "gradients are accumulated: unscale_() comes in each micro-step, and update() only at the end",
+    "the step before was left out (a norm too large, NaN), and update() with it",
+    "it is called twice in one step: by the script, and by a helper or framework that clips",
+)
+LOOK = "grep -nE 'unscale_|scaler\\.(step|update)|clip_grad|accum' {file}   # under which test each of them stands"
 UPDATE = Fix(
     "call update() after the step of the last optimizer, in each step",
     diff=" scaler.step(optimizer)\n+scaler.update()",
@@ -75,6 +85,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "scale, backward, unscale_, step, update: each once in this order"),),
         UPDATE if step else ONCE,
         record.place,
+        ambiguity=None if step else Ambiguity(BEFORE, LOOK.format(file=record.place.file or "train.py")),
     )
 
 

@@ -48,8 +48,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         f"the connection to {peer} is refused, though the rendezvous of the same hosts worked",
         (record.proof(match, "NCCL's ports are open between the hosts"),),
         Fix(
-            "open the ephemeral ports between the hosts, or have NCCL use a range that is open",
-            command="sudo firewall-cmd --zone=trusted --add-source=10.0.0.0/24   # the network of the hosts\n"
+            "name the interface that leads to the peer; where it is named, open the ephemeral ports between the hosts",
+            command=f"ip route get {match['peer'] or 'PEER'}\n"
+            "export NCCL_SOCKET_IFNAME=eth0   # the interface that the line above names\n"
+            "sudo firewall-cmd --zone=trusted --add-source=10.0.0.0/24   # the network of the hosts\n"
             "sudo sysctl net.ipv4.ip_local_port_range='40000 40050'   # what is open",
         ),
         record.place,

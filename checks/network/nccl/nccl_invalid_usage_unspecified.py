@@ -32,8 +32,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
 
@@ -44,6 +45,16 @@ CAUSES = (
     "NCCL_SOCKET_IFNAME matches no interface",
 )
 
+BY_VLLM = r"POST /(?:init_communicator|update_named_param|collective_rpc)\b|vLLM is using nccl==|\binit_communicator\("
+SHARED_BY_VLLM = (
+    "the trainer, which joins the group of vLLM's workers to send weights, uses a GPU that one of them uses"
+)
+WHO = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name --format=csv   # on which GPU each of both is"
+APART = Fix(
+    "give vLLM's server and the trainer GPUs of their own: a group of NCCL takes each GPU once",
+    command="CUDA_VISIBLE_DEVICES=0,1 trl vllm-serve --tensor-parallel-size 2 --model MODEL\n"
+    "CUDA_VISIBLE_DEVICES=2,3 accelerate launch --num_processes=2 train.py",
+)
 ARGUMENT = (
     "a rank is not below the number of ranks: more processes were started than the script's world size",
     "two ranks of a host use the same GPU",
@@ -56,9 +67,19 @@ ARGUMENT = (
     r"|NCCL Error 5: invalid usage|ncclInvalidUsage: This usually reflects invalid usage"
     r"|NCCL error in: [^\n]{1,200}?, (?P<argument>invalid argument)(?: \(run with [^)\n]*\))?, NCCL version",
     role=Role.GENERIC,
-    context=(WARN,),
+    context=(WARN, BY_VLLM),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     what, causes = ("an invalid argument", ARGUMENT) if match["argument"] else ("invalid usage", CAUSES)
-    yield unspecified(f"NCCL refused a call as {what}", causes, record, match, log)
+    finding = unspecified(f"NCCL refused a call as {what}", causes, record, match, log)
+    vllm = log.first(BY_VLLM)
+    if match["argument"] or vllm is None:
+        yield finding
+        return
+    yield replace(
+        finding,
+        evidence=(*finding.evidence, vllm[0].proof(vllm[1], "GPUs that the trainer does not use")),
+        fix=APART,
+        ambiguity=Ambiguity((SHARED_BY_VLLM, *causes[1:]), WHO),
+    )

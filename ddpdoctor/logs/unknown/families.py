@@ -21,6 +21,7 @@ MISSING = re.compile(r"object has no attribute '(?P<name>\w+)'")
 LACKS = re.compile(r"(?:^|\s)module '(?P<module>[A-Za-z]\w*)' has no attribute '\w+'")
 UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined|variable '(?P<local>\w+)'")
 SERVER = re.compile(r"(?P<url>https?://[\w.-]+(?::\d+)?)|host='(?P<host>[^']+)', port=(?P<port>\d+)")
+LIBRARY = re.compile(r"ImportError: \S*/(?P<module>\w+)\.(?:cpython-|abi3|so\b)")
 SHAPES = re.compile(r"(?i:\bshapes?\b|\bsizes?\b|\bdimensions?\b|\bchannels\b)")
 NETWORK = frozenset({
     "ClientConnectorError", "CommError", "ConnectError", "ConnectTimeout", "ConnectionAbortedError",
@@ -53,6 +54,8 @@ def of_family(record: Record, package: str, root: str = "") -> Fix | None:
     ``root`` is the exception that it was raised from, as printed.
     """
     name = (root.partition(":")[0] or record.error).rpartition(".")[2]
+    if (library := LIBRARY.search(record.proof().seen)) is not None and name == "ImportError":
+        return _of_a_library(library)
     if name in NETWORK:
         return _of_a_server(record)
     for asks in () if package else OWN.get(name, ()):
@@ -66,6 +69,14 @@ def of_family(record: Record, package: str, root: str = "") -> Fix | None:
             "except Exception as error: raise RuntimeError(f'reading {path!r}') from error   # around that line",
         )
     return None
+
+
+def _of_a_library(found: re.Match[str]) -> Fix:
+    return Fix(
+        f"{found['module']} is compiled, and does not load: import it alone, which tells the whole reason. As a rule "
+        "it was built for another torch, Python or CUDA than is installed",
+        f"python -c 'import torch, {found['module']}'; pip list | grep -iE 'torch|{found['module'].partition('_')[0]}'",
+    )
 
 
 def _of_an_assertion(record: Record) -> Fix | None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP548", Severity.ERROR)
 STORED = Fix(
@@ -50,6 +50,13 @@ ORIGINAL = Fix(
     diff="-model = FSDP(model)\n+model = FSDP(model, use_orig_params=True)",
 )
 
+BY_ACCELERATE = r"accelerator\.prepare\(|accelerate[/\\]accelerator\.py|transformers[/\\]trainer\.py"
+OF_ACCELERATE = Fix(
+    "let Accelerate's FSDP keep the original parameters, so that frozen and trained ones can stand together",
+    command="accelerate launch --use_fsdp --fsdp_use_orig_params=true ... train.py",
+    diff='-TrainingArguments(fsdp="full_shard auto_wrap")\n'
+    '+TrainingArguments(fsdp="full_shard auto_wrap", fsdp_config={"use_orig_params": True})   # started by torchrun',
+)
 UNITS = Fix(
     "give all parameters one dtype before sharding, or make those that differ a unit of their own",
     diff="+fully_shard(model.norm)   # float32\n fully_shard(model)",
@@ -64,9 +71,10 @@ APART = Fix(
     r"(?:Must flatten tensors with uniform|`FlatParameter` requires uniform) (?:dtype but got (?P<one>[\w.]+) and "
     r"(?P<other>[\w.]+)|`?(?P<grad>requires_grad))|(?P<integer>Cannot flatten integer dtype tensors)"
     r"|FSDP expects uniform original parameter dtype but got \{(?P<dtypes>[\w., ]{1,120})\}"
-    r"|expects all parameters(?: in the same parameter group of the module)? to have (?P<fairscale>same requires_grad)"
+    r"|expects all parameters(?: in the same parameter group of the module)? to have (?P<fairscale>same requires_grad)",
+    context=(BY_ACCELERATE,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report which of the conditions does not hold."""
     dtypes = (match["one"], match["other"])
     if match["dtypes"]:
@@ -76,7 +84,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     elif match["fairscale"]:
         said, fix = "a module has both frozen and trained parameters, which fairscale cannot flatten together", APART
     elif match["grad"]:
-        said, fix = "a module has both frozen and trained parameters, and use_orig_params is False", ORIGINAL
+        said = "a module has both frozen and trained parameters, and use_orig_params is False"
+        fix = OF_ACCELERATE if log.first(BY_ACCELERATE) else ORIGINAL
     else:
         said, fix = f"a module has parameters of {dtypes[0]} and of {dtypes[1]}", ONE
     yield Finding(
