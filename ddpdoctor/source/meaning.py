@@ -62,9 +62,10 @@ class Meaning(Written):
         """Return the expression that a variable was given, where it is given only one; else the node itself."""
         return bound.value(self.tree, node)
 
-    def origins(self, node: ast.expr) -> list[ast.expr]:
-        """Return what a name can hold, through other names, and by what callers pass for a parameter."""
-        return [each for _, each in bound.origins(self.tree, node)]
+    @staticmethod
+    def origins(tree: Tree, node: ast.expr) -> list[tuple[Tree, ast.expr]]:
+        """Return what a name of a file can hold, through other names and what callers pass, each with its own tree."""
+        return list(bound.origins(tree, node))
 
     @staticmethod
     def value_in(tree: Tree, node: ast.expr) -> ast.expr:

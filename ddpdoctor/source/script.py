@@ -205,8 +205,12 @@ class Script(Meaning):
 
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        words = rankish.OF_PLACES
-        return rankish.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
+        return self.can_differ_in(self.tree, node)
+
+    @staticmethod
+    def can_differ_in(tree: Tree, node: ast.expr) -> bool:
+        """Whether what an expression of another file holds can be another on each rank."""
+        return rankish.is_rankish(tree, node, words=rankish.OF_PLACES) or personal.is_personal(tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""

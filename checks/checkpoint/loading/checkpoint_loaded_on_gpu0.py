@@ -108,7 +108,7 @@ def _shows_each_its_own(script: Script) -> bool:
     """Whether the file shows each process a GPU by its rank, before CUDA starts: cuda:0 is another one on each then."""
     shown = [each.value for each in script.nodes(ast.Assign) if "CUDA_VISIBLE_DEVICES" in ast.unparse(each.targets[0])]
     names = [part for each in shown for part in ast.walk(each) if isinstance(part, ast.Name)]
-    made = [*shown, *(each for name in names for each in script.origins(name))]
+    made = [*shown, *(each for name in names for _, each in script.origins(script.tree, name))]
     return any("rank" in ast.unparse(each).lower() for each in made)
 
 

@@ -34,7 +34,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name,
 from ..._source import STARTED_BY_LAUNCHERS, target
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Script, Tree
 
 AILMENT = Ailment("DDP854", Severity.WARNING)
 WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "wandb.init")
@@ -48,7 +48,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for call in script.calls(*WRITERS):
         given = [*call.args, *(word.value for word in call.keywords if word.arg != "config")]
         told_apart = is_open(call) or any(word.arg in APART and not _is_online(word) for word in call.keywords)
-        differs = any(_differs_by_more_than_clock(script, each) for each in given)
+        differs = any(_differs_by_more_than_clock(script, script.tree, each) for each in given)
         if not told_apart and not differs and _is_reached(script, call) and not _is_never_written(script, call):
             yield Finding(
                 f"every rank makes a {script.code(call.func)}",
@@ -73,39 +73,47 @@ APART = {"group", "mode", "settings"}
 CLOCK = re.compile(r"\b(?:strftime|now|today|utcnow|time|ctime|localtime|gmtime)$")
 
 
-def _differs_by_more_than_clock(script: Script, node: ast.expr, depth: int = 6) -> bool:
+def _differs_by_more_than_clock(script: Script, tree: Tree, node: ast.expr, depth: int = 6) -> bool:
     """Whether a folder or a name can differ between the ranks by more than the second in which each of them asks.
 
     That parts them by chance, and gives a training as many runs as ranks.
     """
-    if any(_is_unknown(script, each.func) for each in ast.walk(node) if isinstance(each, ast.Call)):
+    if any(_is_unknown(script, tree, each.func) for each in ast.walk(node) if isinstance(each, ast.Call)):
         return True
-    if not script.can_differ(node):
+    if not script.can_differ_in(tree, node):
         return False
+    parts: list[tuple[Tree, ast.expr]] = []
     match node:
-        case ast.Call(func=function) if CLOCK.search(script.code(function)):
+        case ast.Call(func=function) if CLOCK.search(ast.unparse(function)):
             return False
-        case ast.Call(func=ast.Attribute(value=ast.Call() as inner, attr="strftime" | "isoformat" | "replace")):
-            parts: list[ast.expr] = [inner]
-        case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args):
-            parts = [*args, text]
-        case ast.Call(func=function, args=args) if last_name(function) in {"join", "str", "format", "Path"}:
-            parts = args
-        case ast.JoinedStr(values=values):
-            parts = [each.value for each in values if isinstance(each, ast.FormattedValue)]
-        case ast.BinOp(left=left, right=right):
-            parts = [left, right]
         case ast.Name():
-            parts = [each for each in script.origins(node) if each is not node]
+            parts = [each for each in script.origins(tree, node) if each[1] is not node]
         case _:
-            return True
-    return not parts or depth == 0 or any(_differs_by_more_than_clock(script, each, depth - 1) for each in parts)
+            parts = [(tree, each) for each in _parts(node)]
+    return not parts or depth == 0 or any(_differs_by_more_than_clock(script, *each, depth - 1) for each in parts)
 
 
-def _is_unknown(script: Script, called: ast.expr) -> bool:
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """Return what a text is put together from."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Call() as inner, attr="strftime" | "isoformat" | "replace")):
+            return [inner]
+        case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args):
+            return [*args, text]
+        case ast.Call(func=function, args=args) if last_name(function) in {"join", "str", "format", "Path"}:
+            return args
+        case ast.JoinedStr(values=values):
+            return [each.value for each in values if isinstance(each, ast.FormattedValue)]
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+    return []
+
+
+def _is_unknown(script: Script, tree: Tree, called: ast.expr) -> bool:
     """Whether it is of a module that is neither Python's own nor seen: it can name a folder for each rank."""
-    path = script.resolve(called) or ""
-    return "." in path and path.partition(".")[0] not in sys.stdlib_module_names and script.defined(called) is None
+    path = script.names_in(tree, called) or ""
+    is_of_python = path.partition(".")[0] in sys.stdlib_module_names
+    return "." in path and not is_of_python and script.defined_in(tree, called) is None
 
 
 def _is_online(word: ast.keyword) -> bool:

@@ -149,7 +149,7 @@ def _is_none_on_others(script: Script, node: ast.expr) -> bool:
     """Whether a name is given None, and something else on one rank alone."""
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return False
-    held = [part for each in script.origins(node) for part in (each, *_branches(each))]
+    held = [part for _, each in script.origins(script.tree, node) for part in (each, *_branches(each))]
     nothing = [each for each in held if isinstance(each, ast.Constant) and each.value is None]
     return bool(nothing) and script.who(node) == ONE_RANK
 
