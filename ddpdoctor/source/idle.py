@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.abroad import tree_of
 from ddpdoctor.source.text.defined import Held, Part
+from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.vocabulary import GROUPS, INIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ddpdoctor.source.project import Project
+    from ddpdoctor.source.text.tree import Tree
 
 BY_NAME = re.compile(
     r"\b(?:globals|locals|vars)\(\)|\bimportlib\b|\bimport_module\b|\binstantiate\b|(?<![\w.])eval\(|\b__import__\b|\bfire\b"
@@ -71,7 +74,7 @@ def _held(project: Project, path: str) -> Held:
         project.held[path] = Held(
             tuple(_parts(project, path)),
             Counter(WORD.findall(IMPORTS.sub("", text))),
-            tree is not None and any(map(_runs, tree.module.body)),
+            tree is not None and any(_runs(project, path, tree, each) for each in tree.module.body),
         )
     return project.held[path]
 
@@ -109,10 +112,30 @@ def _parts(project: Project, path: str) -> Iterator[Part]:
             yield from (_part(each, path, lines) for each in methods if not ENTRIES.search(each.name))
 
 
-def _runs(statement: ast.stmt) -> bool:
-    """Whether a statement of a file calls something when the file is run."""
+def _runs(project: Project, path: str, tree: Tree, statement: ast.stmt) -> bool:
+    """Whether a statement of a file calls something when the file is run that is no mere set-up, as ``logging`` is."""
     nodes = () if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ast.walk(statement)
-    return any(isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in nodes)
+    told = [each for each in nodes if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+    called = [part.func for each in told for part in ast.walk(each) if isinstance(part, ast.Call)]
+    return not all(_is_set_up(project, path, tree, each) for each in called)
+
+
+def _is_set_up(project: Project, path: str, tree: Tree, called: ast.expr) -> bool:
+    """Whether a call is of Python or of a library, which a module that others import makes as well.
+
+    Joining the other ranks is no set-up: that is what a training does.
+    """
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        made = [each.value for each in tree.lookup(called.value.id, called)]
+        if made and all(isinstance(each, ast.Call) and resolve(tree, each.func) == LOGGER for each in made):
+            return True
+    name = resolve(tree, called)
+    if name is None or name in {INIT, *GROUPS} or name.startswith("."):
+        return False
+    return not (project.files(path, name.rpartition(".")[0]) if "." in name else ())
+
+
+LOGGER = "logging.getLogger"
 
 
 def _part(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, path: str, lines: list[str]) -> Part:
