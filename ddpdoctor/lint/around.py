@@ -91,6 +91,13 @@ class Around:
                 if tree is not None:
                     yield other, tree
 
+    def near(self, word: str) -> list[Tree]:
+        """Return the Python files near the file, but not in reach of it, that a regular expression occurs in."""
+        apart = [each for each in self.project.near(self.path) if each not in self.project.reach(self.path)]
+        found = [each for each in sorted(apart) if re.search(word, self.project.text(each))]
+        self._noted("near", word, [self.project.digest(each) for each in found])
+        return [tree for each in found if (tree := tree_of(self.project, each)) is not None]
+
     def unknown(self) -> set[str]:
         """Return the names of imports, in reach, that lead to code which is not known here."""
         return self.project.unknown(self.path)

@@ -21,6 +21,8 @@ from ddpdoctor.source.values.sites import argument, call_sites, some_sites
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ddpdoctor.source.training.wrapped import Wrap
+
 
 @dataclass
 class Meaning(Written):
@@ -71,6 +73,11 @@ class Meaning(Written):
     def value_in(tree: Tree, node: ast.expr) -> ast.expr:
         """Return the expression that a variable of another file was given."""
         return bound.value(tree, node)
+
+    @staticmethod
+    def wrap_in(tree: Tree, node: ast.expr) -> Wrap | None:
+        """Return how the model is wrapped that an expression of a file holds; None if it is not, or not certainly."""
+        return wrapped.wrap_at(tree, node)
 
     def constant(self, node: ast.expr) -> ast.Constant | None:
         """Return the literal that an expression is, or that all callers of the project pass for a parameter."""

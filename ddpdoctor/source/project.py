@@ -200,13 +200,17 @@ class Project:
             self._said[path, word] = re.search(word, self.text(path)) is not None
         return self._said[path, word]
 
-    def mentions(self, path: str, word: str) -> bool:
-        """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
+    def near(self, path: str) -> list[str]:
+        """Return the Python files beside a file, and those near it that the user named."""
         folder = os.path.dirname(path) or "."
         base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))
-        near = [f"{folder}/{each}" for each in self.folders.listed(folder) if each.endswith(".py")]
+        beside = [f"{folder}/{each}" for each in self.folders.listed(folder) if each.endswith(".py")]
         named = (each for each, full in self._python if full.startswith(base))
-        paths = (os.path.normpath(each) for each in (*near, *named))
+        return [*dict.fromkeys(os.path.normpath(each) for each in (*beside, *named))]
+
+    def mentions(self, path: str, word: str) -> bool:
+        """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
+        paths = self.near(path)
         if word.isidentifier():
             return any(word in self.words(each) for each in paths)
         return any(re.search(rf"\b{word}\b", self.text(each)) for each in paths)

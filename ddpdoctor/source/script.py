@@ -13,6 +13,7 @@ from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, turns, who
+from ddpdoctor.source.reach.refused import is_refused
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
@@ -169,10 +170,11 @@ class Script(Meaning):
         return calls.runs_in_parent(tree, node)
 
     def never_runs(self, line: int, column: int) -> bool:
-        """Whether what begins at a place, as findings have it, stands behind a test that no call of the file passes."""
+        """Whether no call, or none of several ranks, comes to what begins at a place, as findings have it."""
         nodes: list[ast.expr | ast.stmt] = [*self.nodes(ast.Call), *self.nodes(ast.Assign), *self.nodes(ast.Expr)]
         here = [each for each in nodes if each.lineno == line and self.place(each).column == column]
-        return any(literal.never_runs(self.tree, each) for each in here)
+        of_ranks = not self._calls.get(DATA_PARALLEL)
+        return any(literal.never_runs(self.tree, each) or (of_ranks and is_refused(self.tree, each)) for each in here)
 
     def ranks_of_others_reach(self, node: ast.AST, *, at_once: bool = False) -> bool:
         """Whether every rank of a training in another file of the project calls the function that a node stands in.

@@ -87,7 +87,15 @@ def can_be_loaded_back(script: Script, project: Around, wrap: Wrap) -> bool:
                 return True
             if not (_is_another_state(script, tree, call, named.value) or _is_wrapped_later(tree, named, wrap)):
                 return True
-    return False
+    return any(_loads_wrapped(script, each) for each in project.near("load_state_dict"))
+
+
+def _loads_wrapped(script: Script, tree: Tree) -> bool:
+    """Whether another script loads a file into a model that it has wrapped: the keys of what is saved so are right."""
+    return any(
+        not isinstance(named.value, ast.Attribute) and script.wrap_in(tree, named.value) is not None
+        for named in tree.members.get("load_state_dict", ())
+    )
 
 
 def _is_another_state(script: Script, tree: Tree, call: ast.Call, owner: ast.expr) -> bool:

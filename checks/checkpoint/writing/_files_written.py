@@ -27,7 +27,7 @@ OPTIONS = re.compile(
 def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the calls that write a file anew, with its path, which is the same on all ranks, whether it fails or not.
 
-    Left out is what is written of the options of a run, or only made empty, and what follows a result of some ranks.
+    Left out is what is written of the options of a run, or alike on all ranks, and what follows a result of some ranks.
     """
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
     for call in (*script.calls(*WRITERS), *of_objects):
@@ -36,7 +36,7 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
             continue
         if depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
             continue
-        if not (_writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call)):
+        if not (_writes_options(script, call) or _writes_alike(script, call) or _follows_result_of_some(script, call)):
             yield call, path
 
 
@@ -84,10 +84,20 @@ def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
     return False
 
 
-def _empties(script: Script, call: ast.Call) -> bool:
-    """Whether a file is only made empty: ``with open(path, "w"): pass`` leaves the same on all ranks."""
+def _writes_alike(script: Script, call: ast.Call) -> bool:
+    """Whether a file is only made empty (``with open(path, "w"): pass``), or given what is written out in the source.
+
+    That leaves the same on all ranks.
+    """
     statement = script.tree.statement(call)
-    return isinstance(statement, ast.With) and all(isinstance(each, ast.Pass) for each in statement.body)
+    return isinstance(statement, ast.With) and all(map(_is_literal, statement.body))
+
+
+def _is_literal(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Pass() | ast.Expr(value=ast.Call(func=ast.Attribute(attr="write"), args=[ast.Constant()])):
+            return True
+    return False
 
 
 def _writes_options(script: Script, call: ast.Call) -> bool:
