@@ -15,6 +15,10 @@ and the shape of this rank's part of it, tensors that an optimizer keeps of such
 a file with some, and no other rank has saved its own to the end of the training. By hand:
 `type(torch.load(path, weights_only=False)["..."])` is DTensor, or its shape is not the parameter's.
 
+In a source (`ddpdoctor lint`): one rank alone comes to `get_model_state_dict(model)`, or its like, of a file that calls
+`fully_shard`, without `full_state_dict=True`, and hands what it returns to `torch.save`. It does not wait for the other
+ranks: it returns at once, with DTensors of its own shards.
+
 ## How to mend it
 
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -36,9 +40,12 @@ for torch 2.4 and later.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    FULLY_SHARD,
     Ailment,
     Ended,
     Evidence,
@@ -49,11 +56,17 @@ from ddpdoctor.check import (
     Severity,
     Sharded,
     Training,
+    lint,
     place,
     watch,
 )
 
+from ..._fsdp2 import OF_SHARDS, gathers
+from ..._source import target
 from .._whole import WHOLE
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP837", Severity.ERROR)
 
@@ -82,6 +95,40 @@ OPTIMIZER_OF_DTENSORS = Fix(
     "+state = get_optimizer_state_dict(model, optimizer, options=options)   # on all ranks\n if rank == 0:\n"
     "-    torch.save(optimizer.state_dict(), path)\n+    torch.save(state, path)",
 )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a state that one rank alone gets of fully_shard's model, without the other shards, and saves."""
+    for call in script.calls(*OF_SHARDS) if any(script.calls(FULLY_SHARD)) else ():
+        guard = script.one_rank_guard(call)
+        if guard is not None and gathers(script, call) is False and (save := _saved(script, call)) is not None:
+            name, given = script.code(call.func), [script.code(each) for each in call.args]
+            whole = f"{name}({', '.join([*given, 'options=options'])})"
+            yield Finding(
+                f"one rank alone calls {name}, which gives it the shards that it holds itself: the file has no others",
+                (script.seen(call, "all shards, gathered on all ranks"), script.seen(guard.test), script.seen(save)),
+                Fix(
+                    "gather the shards on all ranks, and let this rank write",
+                    diff="+options = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
+                    f"+state = {whole}   # on all ranks\n if rank == 0:\n"
+                    f"-    {script.code(call)}\n+    torch.save(state, path)",
+                ),
+                script.place(call),
+            )
+
+
+def _saved(script: Script, call: ast.Call) -> ast.Call | None:
+    """Return the call of torch.save that is handed what a call returns, in the same function."""
+    name = target(script, call)
+    for save in script.calls("torch.save"):
+        given = [part for each in save.args[:1] for part in ast.walk(script.value(each))]
+        if call in given:
+            return save
+        reads = {each.id for each in given if isinstance(each, ast.Name)}
+        if name in reads and script.function(save) is script.function(call) and save.lineno > call.lineno:
+            return save
+    return None
 
 
 @watch(Ended)

@@ -21,8 +21,9 @@ file stands where only the other ranks come.
 Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
 `model.module` instead of the DDP model.
 
-A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()`
-gather the shards of all ranks. Call them on all ranks, and write on rank 0 what they return:
+A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()` of
+the whole gather the shards of all ranks (after `fully_shard`, a state dict that is not of the whole waits for nobody,
+and has the shards of its rank alone: DDP837). Call them on all ranks, and write on rank 0 what they return:
 
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if rank == 0:

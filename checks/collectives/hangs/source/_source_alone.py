@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, FULLY_SHARD, NO_PYTHON, OTHER_RANKS, Script, keyword
 
+from ...._fsdp2 import OF_SHARDS, gathers
+
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""
 OF_FSDP = frozenset(
@@ -18,10 +20,6 @@ OF_FSDP = frozenset(
         "summon_full_params optim_state_dict full_optim_state_dict sharded_optim_state_dict optim_state_dict_to_load"
     ).split()
 )
-OF_SHARDS = frozenset(
-    f"torch.distributed.checkpoint.state_dict.get_{name}state_dict" for name in ("", "model_", "optimizer_")
-)
-"""What gathers the shards of all ranks, of a model that has some."""
 ZERO = ("torch.distributed.optim.ZeroRedundancyOptimizer", "fairscale.optim.OSS", "fairscale.optim.oss.OSS")
 PROJECT, NUMBERED = "accelerate.utils.ProjectConfiguration", "automatic_checkpoint_naming"
 
@@ -46,6 +44,8 @@ def is_called_alone(file: str, line: int) -> bool:
 def calls_of_one_rank(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the calls, each with the test that lets one rank alone come there."""
     for call in (*script.calls(*_meetings(script)), *_methods(script)):
+        if script.resolve(call.func) in OF_SHARDS and not gathers(script, call):
+            continue
         guard = script.one_rank_guard(call)
         if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
             continue
