@@ -65,7 +65,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             for loss, since in _losses(script, loop):
                 if (use := _told(script, loss, since)) is not None:
                     yield Finding(
-                        f"one rank tells {loss} of its own batches as that of the training",
+                        f"what one rank tells as the training's {loss} is of its own batches, and no other rank's",
                         (script.seen(use, f"{loss} reduced over the ranks"), script.seen(sampler)),
                         Fix(
                             "reduce a copy on all ranks before, and tell its mean",
@@ -78,15 +78,15 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 def _losses(script: Script, loop: ast.For) -> Iterator[tuple[str, int]]:
-    """Yield the names that a loop calls ``backward`` on, with the line from which they hold that."""
+    """Yield the losses of a loop, with the line from which they hold that: of ``loss.backward()``, or an engine's."""
+    given = [each for each in script.inside(*loop.body) if isinstance(each, ast.Assign)]
+    assigned = {name for each in given for name in map(ast.unparse, each.targets)}
     for node in script.inside(*loop.body):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="backward")):
-                made = [
-                    each.lineno
-                    for each in script.inside(*loop.body)
-                    if isinstance(each, ast.Assign) and name in map(ast.unparse, each.targets)
-                ]
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="backward"), args=handed):
+                of_engine = [each.id for each in handed if isinstance(each, ast.Name) and owner not in assigned]
+                name = of_engine[0] if of_engine else owner
+                made = [each.lineno for each in given if name in map(ast.unparse, each.targets)]
                 yield name, max((each for each in made if each < node.lineno), default=node.lineno)
 
 

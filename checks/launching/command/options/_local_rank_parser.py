@@ -13,14 +13,41 @@ if TYPE_CHECKING:
 
 
 def declarations(script: Script, project: Around) -> Iterator[ast.Call]:
-    """Yield the calls by which a strict parser in use comes to know ``--local_rank`` and no other spelling."""
+    """Yield the calls by which a parser in use comes to know ``--local_rank`` and no other spelling."""
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             if "--local_rank" not in names or "--local-rank" in names:
                 continue
-            if not _is_lenient(script, call.func.value) and not _is_idle(script, project, call):
+            if not _is_idle(script, project, call):
                 yield call
+
+
+def is_strict(script: Script, declaration: ast.Call) -> bool:
+    """Whether the parser ends the script where it is passed ``--local-rank``, which it does not know."""
+    owner = declaration.func.value if isinstance(declaration.func, ast.Attribute) else None
+    return _insists(declaration) or owner is None or not _is_lenient(script, owner)
+
+
+def outcome(script: Script, declaration: ast.Call) -> str:
+    """Return what becomes of the local rank in a script that has it from the option alone."""
+    launched = "torch.distributed.launch of torch 2 passes --local-rank"
+    if _insists(declaration):
+        return f"--local_rank is required: torchrun does not pass it, and {launched}; either ends the script"
+    if is_strict(script, declaration):
+        return (
+            "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process gets the "
+            f"default; {launched}, which ends the script"
+        )
+    return (
+        "the local rank is read from --local_rank alone, and every process gets the default: torchrun does not pass "
+        f"it, and {launched}, which the parser passes over"
+    )
+
+
+def _insists(declaration: ast.Call) -> bool:
+    required = keyword(declaration, "required")
+    return isinstance(required, ast.Constant) and required.value is True
 
 
 def is_calculated(declaration: ast.Call) -> bool:
@@ -68,12 +95,13 @@ def both_ways(script: Script, call: ast.Call) -> tuple[Edit, ...]:
     """Return the edits that let the option be passed by both spellings, and take its default from the environment."""
     if not script.has_module("os"):
         return ()
-    default = keyword(call, "default")
+    default, required = keyword(call, "default"), keyword(call, "required")
+    freed = (script.replaced(required, "False"),) if required is not None else ()
     number = script.code(default) if default is not None and script.code(default) != "None" else "0"
     right = f'int(os.environ.get("LOCAL_RANK", {number}))'
     if default is not None:
-        return (hyphened(script, call), script.replaced(default, right))
-    return (hyphened(script, call), script.keyword_added(call, f"default={right}"))
+        return (hyphened(script, call), *freed, script.replaced(default, right))
+    return (hyphened(script, call), *freed, script.keyword_added(call, f"default={right}"))
 
 
 def hyphened(script: Script, call: ast.Call) -> Edit:

@@ -11,7 +11,7 @@ from ddpdoctor.check import DDP, Evidence, Fact
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
 
-VARIABLE = r"LOCAL_RANK(?![\"']\]\s*=[^=]|[\"']\s+(?:not\s+)?in\s)"
+VARIABLE = r"(?<!\.)LOCAL_RANK(?![\"']\]\s*=[^=]|[\"']\s+(?:not\s+)?in\s)"
 """What reads the variable of the launchers; to set it, or ask for it, is no source."""
 
 
@@ -59,7 +59,7 @@ def use_elsewhere(script: Script, project: Around, option: ast.Call) -> Evidence
                 continue
             for node in ast.walk(call):
                 value = script.value_in(tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-                if value is not None and _is_option(value) and not _is_of_another(script, tree, value):
+                if value is not None and _is_given(tree, value) and not _is_of_another(script, tree, value):
                     return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
     return None
 
@@ -80,6 +80,14 @@ def _is_of_another(script: Script, tree: Tree, node: ast.expr) -> bool:
     made = script.value_in(tree, node.value) if isinstance(node, ast.Attribute) else None
     found = script.defined_in(tree, made.func) if isinstance(made, ast.Call) else None
     return found is not None and not re.search(r"parse_|[Aa]rg|Namespace", ast.unparse(found[1]))
+
+
+def _is_given(tree: Tree, node: ast.expr) -> bool:
+    """Whether a node is the option, or a setting in which another file stores it: ``config.LOCAL_RANK``."""
+    if _is_option(node) or not isinstance(node, ast.Attribute) or tree.stored is None:
+        return _is_option(node)
+    held = [each for _, each in tree.stored(node.attr) if not isinstance(each, ast.Constant)]
+    return bool(held) and all(map(_is_option, held))
 
 
 def _is_option(node: ast.expr) -> bool:

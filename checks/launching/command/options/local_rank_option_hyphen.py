@@ -4,7 +4,8 @@
 
 `python -m torch.distributed.launch` hands each process its local rank as an option. Since torch 2.0 it is spelt
 `--local-rank=0`, with a hyphen; scripts that declare `--local_rank` end with "unrecognized arguments: --local-rank=0"
-on every rank, before anything else happens.
+on every rank, before anything else happens. `parse_known_args` passes over it: every process then has the default, and
+takes the same GPU; where the option is `required`, the script ends all the same.
 
 ## How to be sure
 
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
-from ._local_rank_parser import both_ways, declarations, hyphened, is_calculated, mended
+from ._local_rank_parser import both_ways, declarations, hyphened, is_calculated, is_strict, mended, outcome
 from ._local_rank_uses import comes_from_elsewhere, use, use_elsewhere
 from ._option import refused
 
@@ -84,8 +85,7 @@ def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
         used = use(script) or use_elsewhere(script, project, call)
         if used is not None and not _is_passed(project):
             yield Finding(
-                "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
-                "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
+                outcome(script, call),
                 (script.seen(call, 'default=int(os.environ["LOCAL_RANK"])'), used),
                 Fix(
                     "take it from the environment, and know the option by both spellings",
@@ -111,7 +111,7 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
         if script.place(call) in told:
             continue
         is_launched = "torch.distributed.launch" in script.code(call) or _is_launched(script, project)
-        if is_launched and not _is_passed(project):
+        if is_launched and is_strict(script, call) and not _is_passed(project):
             yield Finding(
                 "torch.distributed.launch of torch 2 passes --local-rank, which this parser does not know: it ends "
                 "the script",
