@@ -14,7 +14,8 @@ loop are read off the source; where only one is left (the loop ends by itself on
 not used up, a range of literals, `while True`), it is named.
 
 In a source (`ddpdoctor lint`): a test of what a rank has summed over its share of an evaluation, which nothing reduces,
-stands before a `break` or a `return` of the loop over the epochs.
+stands before a `break` or a `return` of the loop over the epochs; or a test of what is in a rank's own batch, as of a
+loss that is no number, before a way past the backward.
 
 ## How to mend it
 
@@ -27,6 +28,7 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +58,7 @@ from ..hangs.calls._apart import broken_off, left_out, mismatch
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
+from ._own_batch import left_by_own_batch
 from ._own_stop import left_by_own_sums
 from ._step_left_out import one_step_ahead, step_left_out
 
@@ -79,6 +82,22 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 "+torch.distributed.all_reduce(stop, op=torch.distributed.ReduceOp.MAX)\n+if stop.item():\n+    break",
             ),
             script.place(way),
+        )
+
+
+@lint
+def by_own_batch(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a way past the backward that a rank takes by what is in its own batch."""
+    for way, test, backward in left_by_own_batch(script, project):
+        skips = isinstance(way, ast.Continue)
+        left = "leaves out the step" if skips else "leaves the loop"
+        yield Finding(
+            f"a rank {left} here by what is in its own batch: the others wait for its gradients at "
+            f"{script.code(backward.func)}",
+            (script.seen(way, f"each rank {left}, or none does"), script.seen(test), script.seen(backward)),
+            SKIP_TOGETHER if skips else _together(None),
+            script.place(way),
+            severity=Severity.WARNING,
         )
 
 
