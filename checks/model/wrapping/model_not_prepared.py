@@ -10,8 +10,8 @@ kept is one worker's: N workers do the work of one.
 ## How to be sure
 
 The losses that the workers print differ more and more. In a source (`ddpdoctor lint`): a TorchTrainer is given a
-function of the file and a ScalingConfig of several workers; the function trains a model, and no file in reach says
-prepare_model, DDP, FSDP, or names another library that would exchange gradients.
+function of the file and a ScalingConfig of several workers; the function, or what it calls, trains a model, and no file
+in reach says prepare_model, DDP, FSDP, or names another library that would exchange gradients.
 
 ## How to mend it
 
@@ -27,14 +27,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, lint
 
 from ..._ray import training_functions
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Script, Tree
 
 AILMENT = Ailment("DDP537", Severity.ERROR)
 EXCHANGES = (
@@ -45,21 +45,55 @@ EXCHANGES = (
 
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
-    """Look for the step of a training that nothing wraps."""
+    """Look for the step of a training that nothing wraps, in the function or in what it calls."""
     for function in training_functions(script):
-        calls = [node for node in script.inside(*function.body) if isinstance(node, ast.Call)]
-        named = {node.func.attr for node in calls if isinstance(node.func, ast.Attribute)}
-        built = next((each for each in calls if (script.resolve(each.func) or "").startswith("torch.optim.")), None)
-        if not {"backward", "step"} <= named or built is None or project.does(EXCHANGES):
+        parts = [*_parts(script, function)]
+        calls = [(each, call) for each in parts for call in ast.walk(each.function) if isinstance(call, ast.Call)]
+        named = {call.func.attr for _, call in calls if isinstance(call.func, ast.Attribute)}
+        optimizers = (
+            each for each in calls if (script.names_in(each[0].tree, each[1].func) or "").startswith("torch.optim.")
+        )
+        part, built = next(optimizers, (None, None))
+        if not {"backward", "step"} <= named or part is None or built is None or project.does(EXCHANGES):
             continue
         model = _model(built)
         right = f"{model} = ray.train.torch.prepare_model({model})"
+        at = built if part.tree is script.tree or part.call is None else part.call
         yield Finding(
             f"nothing makes {model} one model of all workers: each trains its own",
-            (script.seen(built, f"{right}, before it"), script.seen(function)),
-            Fix("let Ray Train wrap the model, before its optimizer is built", diff=f"+{right}\n {script.code(built)}"),
-            script.place(built),
+            (script.seen(at, f"{right}, before {'it' if at is built else 'its optimizer'}"), script.seen(function)),
+            Fix(
+                "let Ray Train wrap the model, before its optimizer is built",
+                diff=f"+{right}\n {' '.join(ast.unparse(built).split())}",
+            ),
+            script.place(at),
         )
+
+
+class _Part(NamedTuple):
+    """A function that a worker runs, its file, and the call in the function of the training that leads to it."""
+
+    tree: Tree
+    function: ast.FunctionDef
+    call: ast.Call | None
+
+
+DEPTH = 3
+
+
+def _parts(script: Script, function: ast.FunctionDef) -> Iterator[_Part]:
+    """Yield the function of a training, and those of the project that it calls, through a few of them."""
+    waiting, seen = [(_Part(script.tree, function, None), DEPTH)], {function}
+    while waiting:
+        part, depth = waiting.pop(0)
+        yield part
+        for call in ast.walk(part.function) if depth else ():
+            found = script.defined_in(part.tree, call.func) if isinstance(call, ast.Call) else None
+            if found is None or not isinstance(found[1], ast.FunctionDef) or found[1] in seen:
+                continue
+            seen.add(found[1])
+            led = call if part.call is None and isinstance(call, ast.Call) else part.call
+            waiting.append((_Part(found[0], found[1], led), depth - 1))
 
 
 def _model(optimizer: ast.Call) -> str:
