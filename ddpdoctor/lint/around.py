@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddpdoctor.lint.cache import digest
 from ddpdoctor.source.abroad import tree_of
 from ddpdoctor.source.idle import idle_lines
+from ddpdoctor.source.launching.own import in_own_launches
 from ddpdoctor.source.pins import is_made_before
 from ddpdoctor.source.starting import needed, starts_ranks
 
@@ -62,6 +63,10 @@ class Around:
     def in_launches(self, word: str) -> bool:
         """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
         return self._noted("in_launches", word, self.project.in_launches(self.path, word))
+
+    def in_own_launches(self, word: str) -> bool:
+        """Whether a regular expression occurs in a launch script that can start the file, or in a README near it."""
+        return self._noted("in_own_launches", word, in_own_launches(self.project, self.path, word))
 
     def is_made_for_torch_before(self, major: str) -> bool:
         """Whether a README or a list of requirements near the file pins torch to versions before one, as ``2``."""

@@ -171,8 +171,8 @@ class Project:
             found |= self.importers.get(package, set())
         return found
 
-    def is_part_of(self, path: str, word: str) -> bool:
-        """Whether a file in which a regular expression occurs imports a file, through any number of files."""
+    def all_importers(self, path: str) -> set[str]:
+        """Return the files that import a file, through any number of files."""
         found: set[str] = set()
         waiting = [path]
         while waiting and len(found) < MOST_FILES:
@@ -180,7 +180,11 @@ class Project:
             if each not in found:
                 found.add(each)
                 waiting += sorted(self.importers.get(each, ()))
-        return any(self.has(each, word) for each in sorted(found - {path}))
+        return found - {path}
+
+    def is_part_of(self, path: str, word: str) -> bool:
+        """Whether a file in which a regular expression occurs imports a file, through any number of files."""
+        return any(self.has(each, word) for each in sorted(self.all_importers(path)))
 
     def unknown(self, path: str) -> set[str]:
         """Return the names, in reach of a file, of what is imported and not known here."""

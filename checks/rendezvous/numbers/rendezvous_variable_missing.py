@@ -170,6 +170,10 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 SET = r"MASTER_|torchrun|distributed\.(?:launch|run)\b|environ\.(?:update|setdefault)|putenv|dotenv|(?:tcp|file)://|SLURM|OMPI"
 """What says that the address is set, or another way to meet."""
+SET_BY_LAUNCH = (
+    r"MASTER_ADDR|\btorchrun\b|distributed\.(?:launch|run)\b|\baccelerate launch\b|(?m:^[ \t]*deepspeed[ \t])"
+)
+"""What says in a launch script that the address is set, by the script or by its launcher."""
 OF_LAUNCHER = r"[\"']--local[-_]rank[\"']|LOCAL_RANK"
 """What says that a launcher starts the script, which sets the address for all that the script starts."""
 
@@ -178,7 +182,7 @@ OF_LAUNCHER = r"[\"']--local[-_]rank[\"']|LOCAL_RANK"
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for ranks that mp.spawn starts, which are to find the master in the environment, where nobody writes it."""
     starts = script.calls("torch.multiprocessing.spawn")
-    if not starts or project.does(SET) or project.in_launches(r"MASTER_ADDR") or project.does(OF_LAUNCHER):
+    if not starts or project.does(SET) or project.in_own_launches(SET_BY_LAUNCH) or project.does(OF_LAUNCHER):
         return
     for call in script.calls(INIT):
         method, store = given(call, 1, "init_method"), keyword(call, "store")
