@@ -53,6 +53,7 @@ from ddpdoctor.check import (
 from ..._accelerate import is_of_several_processes
 from ..._source import is_own
 from .._whole import WHOLE
+from ._after_fit import written_after_fit
 from ._shared_path import depends_on_rank, diff_guarded, is_reached, on_one_rank
 
 if TYPE_CHECKING:
@@ -123,6 +124,23 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )
+
+
+@lint
+def behind_fit(script: Script) -> Iterator[Finding]:
+    """Look for a model that each rank of Lightning writes behind ``trainer.fit``."""
+    for call, path, trainer, first in written_after_fit(script):
+        if not depends_on_rank(script, path):
+            yield Finding(
+                f"every rank goes on behind fit, and writes {script.code(path)}: what one has written, another "
+                "overwrites",
+                (script.seen(call, f"if {first}:"), script.seen(trainer)),
+                Fix(
+                    "write it on one rank",
+                    diff=f"-{script.code(call)}\n+if {first}:\n+    {script.code(call)}",
+                ),
+                script.place(call),
+            )
 
 
 def _pretrained(script: Script) -> Iterator[tuple[ast.Call, ast.expr | None]]:
