@@ -7,8 +7,10 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, dotted, keyword
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, keyword
 
+from ._computed import computes_over_ranks
+from ._engines import ENGINE_METHODS, is_engine, saved_by_helpers
 from ._logged import is_of_rank_zero
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ ASKED = (
     | OF_TRAINER
     | set(
         "log save_model save_checkpoint load_checkpoint save_16bit_model attach state_dict report run"
-        " broadcast_from_rank_zero".split()
+        " broadcast_from_rank_zero compute".split()
     )
 )
 """All methods that are looked at here: most calls are of others."""
@@ -56,6 +58,9 @@ def by_frameworks(script: Script) -> Iterator[Alone]:
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute):
             yield from _method(script, call, call.func)
+    for call, test, inner in saved_by_helpers(script):
+        if not others_have_a_branch(script, test, call):
+            yield call, f"what calls {inner}, for all ranks of DeepSpeed", test
     for call in script.calls(*COLLECTIVES):
         function = script.function(call)
         for decorator in getattr(function, "decorator_list", ()):
@@ -73,28 +78,39 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
     guard = script.one_rank_guard(call) if function.attr in ASKED else None
     if guard is None or guard.test is None:
         return
-    what = _of_a_trainer(script, call, function)
-    if what and not others_have_a_branch(script, guard.test, call):
+    what = _of_a_trainer(script, call, function) or _that_gathers(script, call, function)
+    if (what and not others_have_a_branch(script, guard.test, call)) or (
+        not what and (what := _of_an_engine(script, function) or _of_workers(script, function))
+    ):
         yield call, what, guard.test
-        return
-    if what := _of_an_engine(script, function):
-        yield call, what, guard.test
-    elif script.resolve(function) in REPORTS:
-        yield call, "for all workers of Ray Train, who meet in it", guard.test
-    elif function.attr == "attach" and _is_metric(script, owner):
-        yield call, "what makes a metric of Ignite compute, by a collective", guard.test
-    elif function.attr == "run" and _evaluates(script, owner):
-        yield call, "what has metrics of Ignite compute, by collectives", guard.test
-    elif function.attr == "state_dict" and script.made_by(owner, FSDP):
-        yield call, "a collective of FullyShardedDataParallel", guard.test
+
+
+def _that_gathers(script: Script, call: ast.Call, function: ast.Attribute) -> str:
+    """Return what a method is of a metric of torchmetrics; empty where it is none that gathers."""
+    gathers = function.attr == "compute" and computes_over_ranks(script, call, function.value)
+    return "what has a metric of torchmetrics gather the counts of all ranks" if gathers else ""
+
+
+def _of_workers(script: Script, function: ast.Attribute) -> str:
+    """Return what a method is of Ray Train, Ignite or FSDP; empty where it is none that all ranks have to call."""
+    owner = function.value
+    if script.resolve(function) in REPORTS:
+        return "for all workers of Ray Train, who meet in it"
+    if function.attr == "attach" and _is_metric(script, owner):
+        return "what makes a metric of Ignite compute, by a collective"
+    if function.attr == "run" and _evaluates(script, owner):
+        return "what has metrics of Ignite compute, by collectives"
+    if function.attr == "state_dict" and script.made_by(owner, FSDP):
+        return "a collective of FullyShardedDataParallel"
+    return ""
 
 
 def _of_an_engine(script: Script, function: ast.Attribute) -> str:
     """Return what a method is of DeepSpeed's engine; empty where it is none that all ranks have to call."""
-    if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, function.value):
+    if function.attr in ENGINE_METHODS and is_engine(script, function.value):
         return "for all ranks of DeepSpeed, each of which writes its part"
     gathers = function.attr == "save_16bit_model" and ZERO3_GATHERS.search(script.text)
-    return "what gathers the parameters of ZeRO 3" if gathers and _is_engine(script, function.value) else ""
+    return "what gathers the parameters of ZeRO 3" if gathers and is_engine(script, function.value) else ""
 
 
 def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> str:
@@ -195,23 +211,4 @@ def _is_attached(script: Script, call: ast.Call, name: str) -> bool:
             engine == name
         ):
             return _is_metric(script, metric) and not script.guards(call)
-    return False
-
-
-def _is_engine(script: Script, node: ast.expr) -> bool:
-    """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
-    if isinstance(node, ast.Name):
-        bound = sorted(script.tree.lookup(node.id, node), key=lambda each: each.line)
-        made = [each.node for each in bound if each.line < node.lineno][
-            -1:
-        ]  # what held the model before is its argument
-    elif isinstance(node, ast.Attribute):
-        stores = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
-        held = [each for each in stores if dotted(each) == dotted(node)]
-        made = [next((up for up in script.tree.above(each) if isinstance(up, ast.Assign)), each) for each in held]
-    else:
-        return False
-    match made:
-        case [ast.Assign(targets=[ast.Tuple(elts=[first, *_])], value=ast.Call(func=function))]:
-            return dotted(first) == dotted(node) and script.resolve(function) == "deepspeed.initialize"
     return False
