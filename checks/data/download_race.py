@@ -130,7 +130,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         if (where is not None and script.can_differ(where)) or takes_turns(script, call):
             continue
-        if _is_of_ranks(script, call) and script.all_ranks_reach(call) and not script.waits_before(call):
+        if _is_of_ranks(script, project, call) and script.all_ranks_reach(call) and not script.waits_before(call):
             if _is_downloaded_before(script, project, call):
                 continue
             name = script.code(call.func)
@@ -162,7 +162,7 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     own = {id(call): where for call, where in (*by_own_function(script), *by_another_files(script, project))}
     for call in (*script.calls(*FILES), *(call for call in script.nodes(ast.Call) if id(call) in own)):
         where = own.get(id(call)) or given(call, *FILES.get(script.resolve(call.func) or "", (MANY, "")))
-        if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
+        if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, project, call):
             continue
         if takes_turns(script, call):
             continue
@@ -235,8 +235,20 @@ def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bo
     return False
 
 
-def _is_of_ranks(script: Script, call: ast.Call) -> bool:
-    """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function."""
+JOINS = r"\binit_process_group\(|\bdeepspeed\.(?:initialize|init_distributed)\("
+STARTS = r"\bspawn\b|\bProcess\(|\bPopen\b|_launch(?:er)?\(|\bstart_processes\b"
+"""What starts the ranks, in a process that has imported the same files before."""
+
+
+def _is_of_ranks(script: Script, project: Around, call: ast.Call) -> bool:
+    """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function.
+
+    What stands outside of functions runs where such a file imports this one.
+    """
     if script.runs_in_ranks:
         return True
-    return not script.frameworks and (script.ranks_of_others_reach(call, at_once=True) or script.joins_elsewhere(call))
+    if script.frameworks:
+        return False
+    if script.function(call) is None and not script.guards(call) and "__main__" not in script.text:
+        return project.is_part_of(JOINS) and not project.is_part_of(STARTS)
+    return script.ranks_of_others_reach(call, at_once=True) or script.joins_elsewhere(call)
