@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     DDP,
+    FSDP,
+    FULLY_SHARD,
     SHARED,
     Ailment,
     Evidence,
@@ -199,10 +201,17 @@ def of_the_class(script: Script) -> Iterator[Finding]:
         )
 
 
+OTHER_DIMENSIONS = r"parallelize_module|ensor_?[Pp]arallel|context_parallel|[Pp]ipeline|mesh_dim_names|[\"']tp[\"']|[\"']cp[\"']|ulysses|ring_attn"
+"""What says that some ranks are to have the same batches."""
+
+
 @lint
 def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
-    """Look for a training in DDP whose loader has no sampler, and gives each rank the same batches."""
-    if script.frameworks or not script.calls(DDP) or project.unknown() or project.does(SHARED_OUT.pattern):
+    """Look for a training in DDP or FSDP whose loader has no sampler, and gives each rank the same batches."""
+    wraps = script.calls(DDP, FSDP, FULLY_SHARD)
+    if script.frameworks or not wraps or project.unknown() or project.does(SHARED_OUT.pattern):
+        return
+    if not script.calls(DDP) and project.does(OTHER_DIMENSIONS):
         return
     for call in script.calls(LOADER):
         data, shuffle = given(call, 0, "dataset"), given(call, 2, "shuffle")
@@ -220,7 +229,7 @@ def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
             f"nothing shares out {script.code(data)}: each rank learns from the same batches",
             (
                 script.seen(call, "DataLoader(..., sampler=DistributedSampler(dataset))"),
-                script.seen(script.calls(DDP)[0]),
+                script.seen(wraps[0]),
             ),
             MEND,
             script.place(call),

@@ -137,8 +137,14 @@ def _counts_up(loop: ast.While) -> bool:
     match loop.test:
         case ast.Compare(left=counted, ops=[ast.Lt() | ast.LtE()], comparators=[_]):
             name = ast.unparse(counted)
-            return any(_adds_one(each, name) for each in _own(loop))
+            return any(_adds_one(each, name) or _steps_engine(each, name) for each in _own(loop))
     return False
+
+
+def _steps_engine(node: ast.AST, name: str) -> bool:
+    """Whether a call steps DeepSpeed's engine, which counts its steps itself: ``while engine.global_steps < steps``."""
+    owner, _, counter = name.rpartition(".")
+    return counter == "global_steps" and isinstance(node, ast.Call) and ast.unparse(node.func) == f"{owner}.step"
 
 
 def _adds_one(node: ast.AST, name: str) -> bool:
