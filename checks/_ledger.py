@@ -21,6 +21,7 @@ from ddpdoctor.check import (
     Place,
     StepFingerprinted,
     Training,
+    Wrapped,
     last_name,
 )
 
@@ -64,7 +65,7 @@ def _sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     if _are_parts(held) or _came_later(one, start.values()):
         return None
     order = sorted(ranks)
-    replicas = _replicas(one, [start[rank] for rank in order])
+    replicas = _replicas(one, [start[rank] for rank in order], beside=_is_beside_a_replica(held, training))
     steps = [ranks[rank] for rank in order]
     lines = tuple(_line(at, one, steps, replica=replica) for at, replica in enumerate(replicas))
     return Sheet(one, {rank: ranks[rank] for rank in order}, lines, sum(one.sizes))
@@ -144,16 +145,24 @@ def _held(event: StepFingerprinted, training: Training) -> ParametersHeld | None
     return fitting[-1] if fitting else None
 
 
-def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[bool]:
+def _is_beside_a_replica(held: Mapping[int, ParametersHeld | None], training: Training) -> bool:
+    """Whether each rank's optimizer has the same modules of the same variables, beside a model that DDP keeps equal."""
+    names = {(each.names, each.holders) for each in held.values() if each is not None}
+    groups = [each.group for each in training.of(Wrapped)]
+    return len(names) == 1 and bool(groups) and all(len(each) == training.world_size for each in groups)
+
+
+def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted], *, beside: bool) -> list[bool]:
     """Return which parameters were the same on all ranks before the first step.
 
     What was added to the optimizer later DDP had made alike. A parameter whose elements are all equal tells only beside
-    others: a bias begins as zeros in shards as well.
+    others: a bias begins as zeros in shards as well. Where the optimizer holds no others, as that of a loss with learnt
+    weights, those of a model that DDP keeps equal are enough.
     """
     first = min(len(each.values) for each in start)
     equal = [at >= first or are_equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
     telling = [same for same, constant in zip(equal, held.constant, strict=True) if not constant]
-    whole = bool(telling) and all(telling)
+    whole = all(telling) if telling else beside and all(equal)
     return [same and (whole or not constant) for same, constant in zip(equal, held.constant, strict=True)]
 
 
@@ -164,7 +173,7 @@ def have_parted(step: Sheet) -> bool:
 
 def begin_alike(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> bool:
     """Whether all ranks have begun with the same weights, of which some say so."""
-    return all(len(each.values) == len(held.names) for each in start) and all(_replicas(held, start))
+    return all(len(each.values) == len(held.names) for each in start) and all(_replicas(held, start, beside=False))
 
 
 def same_direction(one: Sheet, other: Sheet) -> bool:

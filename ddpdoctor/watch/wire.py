@@ -64,7 +64,7 @@ def unpacked(parts: list[Any]) -> Event:
     """
     kind, values = parts
     values = {name: _tuples(value) for name, value in values.items()}
-    for name in ("site", "reader", "sharded", "loader_site", "sampler_site"):
+    for name in ("site", "reader", "sharded", "loader_site", "sampler_site", "ignored_at"):
         if values.get(name) is not None:
             values[name] = Site(*values[name])
     for name, part in PARTS.items():

@@ -71,6 +71,53 @@ FAULTS = {
         fit(model, optimizer)
         """,
     ),
+    "a loss with weights that begin as zeros has an optimizer of its own, beside DDP": (
+        "gradients-exchanged-in-part",
+        "criterion.weights",
+        """
+        class Weighted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weights = nn.Parameter(torch.zeros(4))
+            def forward(self, losses):
+                return (losses * torch.exp(-self.weights) + self.weights / 2).sum()
+        model, criterion = DDP(net()), Weighted()
+        optimizer = sgd(model)
+        own = torch.optim.SGD(criterion.parameters(), lr=0.05)  # guilty
+        for _ in range(6):
+            inputs, targets = batch()
+            loss = criterion((model(inputs) - targets).square().mean(0))
+            optimizer.zero_grad()
+            own.zero_grad()
+            loss.backward()
+            optimizer.step()
+            own.step()
+        """,
+    ),
+    "adapters that are trained are on DDP's ignore list": (
+        "gradients-exchanged-in-part",
+        "on DDP's ignore list",
+        """
+        torch.manual_seed(0)
+        bare = net()
+        DDP._set_params_and_buffers_to_ignore_for_model(bare, [n for n, _ in bare[0].named_parameters("0")])  # guilty
+        model = DDP(bare)
+        torch.manual_seed(1 + rank)
+        fit(model, sgd(model))
+        """,
+    ),
+    "an attribute of the model has the ignore list": (
+        "gradients-exchanged-in-part",
+        "on DDP's ignore list",
+        """
+        torch.manual_seed(0)
+        bare = net()
+        bare._ddp_params_and_buffers_to_ignore = ["2.weight"]  # guilty
+        model = DDP(bare)
+        torch.manual_seed(1 + rank)
+        fit(model, sgd(model))
+        """,
+    ),
     "a method behind the wrapper is called": (
         "forward-bypasses-ddp",
         "bypasses DistributedDataParallel",

@@ -56,6 +56,33 @@ HEALTHY = {
         rest = [p for name, p in model.named_parameters() if not name.endswith("scale")]
         fit(model, torch.optim.SGD([{"params": []}, {"params": rest}], lr=0.1))
     """,
+    "frozen parameters are on DDP's ignore list": """
+        torch.manual_seed(0)
+        bare = net()
+        bare[0].requires_grad_(False)
+        DDP._set_params_and_buffers_to_ignore_for_model(bare, ["0.weight", "0.bias"])
+        model = DDP(bare)
+        torch.manual_seed(1 + rank)
+        fit(model, torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.05))
+    """,
+    "a loss with weights that begin as zeros is wrapped as well, and has an optimizer of its own": """
+        class Weighted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weights = nn.Parameter(torch.zeros(4))
+            def forward(self, losses):
+                return (losses * torch.exp(-self.weights) + self.weights / 2).sum()
+        model, criterion = DDP(net()), DDP(Weighted())
+        optimizer, own = sgd(model), sgd(criterion)
+        for _ in range(6):
+            inputs, targets = batch()
+            loss = criterion((model(inputs) - targets).square().mean(0))
+            optimizer.zero_grad()
+            own.zero_grad()
+            loss.backward()
+            optimizer.step()
+            own.step()
+    """,
     "no_sync around backward alone": """
         model = DDP(net())
         optimizer = sgd(model)

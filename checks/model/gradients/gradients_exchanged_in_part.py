@@ -13,9 +13,11 @@ ddpdoctor takes fingerprints of each parameter's gradient in sampled steps, on e
 on all ranks, and others on each rank its own, of parameters that were equal before the first step; or the script
 exchanges what another optimizer steps with, and not these.
 
-Silent where there are groups of some ranks, or communications within a model (send, recv, all_to_all), for parameters
-that DDP was told to ignore, and for those that began differently: experts and shards belong to their rank. A network
-whose optimizer does not take turns with that of a wrapped model is left alone: it is a copy that is tuned by itself.
+Silent where there are groups of some ranks, or communications within a model (send, recv, all_to_all), and for
+parameters that began differently: experts and shards belong to their rank. A network whose optimizer does not take
+turns with that of a wrapped model is left alone: it is a copy that is tuned by itself. Trained parameters that DDP was
+told to ignore are a note: that is meant where each rank saves its own (normalisation that stays at home), and a fault
+where the list was to have what is frozen (the base of a LoRA, by a word that the adapters' names have as well).
 
 ## How to mend it
 
@@ -33,10 +35,7 @@ from collections.abc import Iterator
 from itertools import repeat
 
 from ddpdoctor.check import (
-    ACCELERATE,
     ANOTHERS,
-    FABRIC,
-    LIGHTNING,
     Ailment,
     Evidence,
     Exchange,
@@ -56,11 +55,11 @@ from ddpdoctor.check import (
 from ..._ledger import caller_of, data_parallel_sheets, seen
 from ..._sheets import NEVER, Line, Sheet
 from .._training import strays_apart, together
-from .._words import counted, frozen_later, listed
+from .._words import counted, listed
+from ._left_out import ignored, on_the_list, wrap_as_well
 
 AILMENT = Ailment("DDP570", Severity.ERROR)
 SURE = 2
-NAMELESS = "parameter "  # of no module of the model: told by its place in the optimizer, and its shape
 
 
 @watch(StepFingerprinted)
@@ -78,14 +77,23 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     others = last.exchanged(ANOTHERS) if steps[-2].exchanged(ANOTHERS) else []
     if not shared and not sharded and not others and not (wrapped and _takes_turns(steps, training)):
         return
-    line = max((each for each in last.lines if each.name in names), key=lambda each: each.size)
+    left, model = ignored(names, wrapped)
+    if model is not None and len(left) == len(names):
+        yield on_the_list(left, model, seen(_largest(last, left), last))
+        return
+    names = [name for name in names if name not in left]
+    line = _largest(last, names)
     exchanged = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     yield Finding(
         f"the gradients of {counted(len(names), 'parameter')} are not exchanged between the ranks: {listed(names, 6)}",
         (*seen(line, last), _sharded(last, sharded[-1]) if sharded else _others(shared, wrapped, others)),
-        _by_hand() if exchanged or others else _shard(sharded) if sharded else _wrap(training, names),
+        _by_hand() if exchanged or others else _shard(sharded) if sharded else wrap_as_well(training, names, last.held),
         caller_of(exchanged[0], last) if exchanged else place((event if others else last.held).site),
     )
+
+
+def _largest(step: Sheet, names: list[str]) -> Line:
+    return max((each for each in step.lines if each.name in names), key=lambda each: each.size)
 
 
 def _is_anothers(event: StepSampled, training: Training) -> bool:
@@ -171,37 +179,6 @@ def _shard(sharded: list[Sharded]) -> Fix:
         "shard the whole model last: it takes up what no part of it has",
         diff=f" for layer in model.layers:\n     {api}(layer)\n{whole}\n optimizer = torch.optim.AdamW(...)",
     )
-
-
-def _wrap(training: Training, names: list[str]) -> Fix:
-    framework = training.framework
-    if framework is LIGHTNING and all(each.startswith(NAMELESS) for each in names):
-        return Fix(
-            "register them: Lightning wraps the LightningModule, which has no module of a plain list, tuple or dict",
-            diff="-self.heads = [nn.Linear(32, 2) for _ in range(3)]\n"
-            "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
-        )
-    owner = _owner(names)
-    if framework is FABRIC and owner:
-        return frozen_later(training) or Fix(
-            f"set {owner} up as well: what fabric.setup is not given has gradients of its own on each rank",
-            diff=f"+{owner} = fabric.setup_module({owner})",
-        )
-    if framework is ACCELERATE:
-        own = "-generator, optimizer = accelerator.prepare(generator, optimizer)\n"
-        own += "+generator, critic, optimizer = accelerator.prepare(generator, critic, optimizer)"
-        return frozen_later(training) or Fix("prepare each module that is trained", diff=own)
-    return frozen_later(training) or Fix(
-        "wrap each module that is trained",
-        diff=" generator = DDP(generator)\n+critic = DDP(critic)\n optimizer = torch.optim.Adam(critic.parameters())",
-    )
-
-
-def _owner(names: list[str]) -> str:
-    """Return the variable of the module that all these parameters are of, as they are named; empty without one."""
-    owners = {name.partition(".")[0] for name in names if "." in name and not name.startswith(NAMELESS)}
-    owner = owners.pop() if len(owners) == 1 else ""
-    return owner if owner.isidentifier() and all(name.startswith(f"{owner}.") for name in names) else ""
 
 
 def _by_hand() -> Fix:

@@ -31,7 +31,8 @@ class ParametersHeld(Event):
     ``names`` are as DDP has them, else with the variable that holds the module first. ``managed`` is the number of the
     wrapped model that reduces the parameter, -1 for none; ``constant`` says that all its elements are equal, as those
     of biases often are at first; ``shards`` counts parameters beside these of which each
-    rank holds a part. ``site`` is where the optimizer was built.
+    rank holds a part. ``holders`` are the variables that hold the modules of what no wrapped model has, empty for the
+    others. ``site`` is where the optimizer was built.
     """
 
     optimizer: int
@@ -41,6 +42,7 @@ class ParametersHeld(Event):
     managed: tuple[int, ...]
     constant: tuple[bool, ...]
     shards: int = 0
+    holders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpdoctor.watch.events.base import Event
+from ddpdoctor.watch.events.base import Event, Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,9 @@ class Wrapped(Event):
     """A module was wrapped in DistributedDataParallel.
 
     ``inner`` is the number of the bare module, ``group`` the global ranks that share the gradients, ``trainable`` the
-    names of the parameters that DDP reduces, ``elements`` their size. ``keeper`` names the package that wraps,
-    where it is not the user's own code.
+    names of the parameters that DDP reduces, ``elements`` their size. ``ignored`` are others that want a gradient and
+    are on DDP's ignore list, which was given to DDP at ``ignored_at``; None where that was not seen. ``keeper`` names
+    the package that wraps, where it is not the user's own code.
     """
 
     model: int
@@ -37,6 +38,8 @@ class Wrapped(Event):
     find_unused_parameters: bool
     static_graph: bool
     owning_library: str = ""
+    ignored: tuple[str, ...] = ()
+    ignored_at: Site | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

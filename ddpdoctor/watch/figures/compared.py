@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
 EQUAL = 1e-3  # of the norm
+NAMED = 3  # parameters
 ALONE = "; no rank sent the others a tensor: each trained a model of its own"
 
 
@@ -66,7 +67,7 @@ def compared_text(trainings: Iterable[Training]) -> str:
         told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
         held = [each for training in trainings for each in training.of(ParametersHeld)]
         alone = not shards and not _is_wrapped(held) and all(map(_is_alone, steps))
-        why = _by_design(trainings) if any("different" in each for each in told) else ""
+        why = _why_different(trainings) if any("different" in each for each in told) else ""
         parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}{ALONE if alone else why}")
     data = "; ".join(["", *_data(trainings)])
     return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
@@ -96,12 +97,33 @@ def _weights(training: Training) -> Iterator[bool]:
             yield all(map(_alike, zip(*(each.values for each in ranks.values()), strict=True)))
 
 
-def _by_design(trainings: tuple[Training, ...]) -> str:
-    """Return why ranks rightly hold different weights or gradients, where that is so."""
+def _why_different(trainings: tuple[Training, ...]) -> str:
+    """Return why ranks hold different weights or gradients: rightly, or which they are."""
     if any(training.framework is DEEPSPEED for training in trainings):
         return " (DeepSpeed keeps a part on each rank)"
-    wrapped = any(training.of(Wrapped) or training.of(Sharded) for training in trainings)
-    return "" if wrapped else " (no model is wrapped: ranks can hold different parts)"
+    if not any(training.of(Wrapped) or training.of(Sharded) for training in trainings):
+        return " (no model is wrapped: ranks can hold different parts)"
+    differ = dict(each for training in trainings for each in _different(training))
+    kept = [name for name, managed in differ.items() if managed]
+    if kept:
+        return f" ({_listed(kept)}, of a model that DDP is to keep equal)"
+    return f" ({_listed([*differ])}, which DDP does not average: each rank has its own)" if differ else ""
+
+
+def _different(training: Training) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each parameter that the ranks have different values or gradients of, and if DDP has it."""
+    held = {(each.pid, each.optimizer): each for each in training.of(ParametersHeld)}
+    for step in compared_steps(training):
+        known = held[step.ranks[0].pid, step.ranks[0].optimizer]
+        for what in ("values", "given"):
+            columns = zip(*(getattr(each, what) for each in step.ranks), strict=False)
+            for name, managed, column in zip(known.names, known.managed, columns, strict=False):
+                if not _alike(column):
+                    yield name, managed >= 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def first_apart(training: Training) -> StepFingerprinted | None:

@@ -37,8 +37,10 @@ class Patch:
 def patch(owner: Any, name: str, wrap: Wrap) -> Patch:
     """Replace ``owner.name`` by what ``wrap`` makes of it; the new function keeps name, docstring and signature."""
     original = getattr(owner, name)
-    now = functools.wraps(original)(_passed_over(wrap(original)))
     before = vars(owner).get(name, MISSING)
+    now: Any = functools.wraps(original)(_passed_over(wrap(original)))
+    if isinstance(before, staticmethod):
+        now = staticmethod(now)
     setattr(owner, name, now)
     return Patch(owner, name, before, now)
 

@@ -38,6 +38,7 @@ def hook(recorder: Recorder) -> list[Any]:
         patch(DistributedDataParallel, "__init__", _wrapping(recorder)),
         patch(DistributedDataParallel, "forward", _forward(recorder, counted)),
         patch(DistributedDataParallel, "register_comm_hook", _hooking(recorder)),
+        patch(DistributedDataParallel, "_set_params_and_buffers_to_ignore_for_model", _ignoring(recorder)),
         patch(Module, "load_state_dict", _loading(recorder)),
         patch(Module, "train", switching(functools.partial(recorder.safely, _switched, recorder))),
         when_imported("torch._dynamo.decorators", functools.partial(_leave_out, DistributedDataParallel, counted)),
@@ -85,6 +86,17 @@ def _wrapping(recorder: Recorder) -> Wrap:
                 vars(model)[REBUILT] = Rebuilt(recorder.settings.session, name, build)
 
         return __init__
+
+    return wrap
+
+
+def _ignoring(recorder: Recorder) -> Wrap:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _set_params_and_buffers_to_ignore_for_model(module: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder.models.ignoring[id(module)] = user_site()
+            return original(module, *args, **kwargs)
+
+        return _set_params_and_buffers_to_ignore_for_model
 
     return wrap
 

@@ -24,7 +24,7 @@ from ddpdoctor.watch.rank.ledger.beside import forget_hooks
 from ddpdoctor.watch.rank.ledger.left_whole import WholeGradients
 from ddpdoctor.watch.rank.ledger.told_steps import Seen, tell
 from ddpdoctor.watch.rank.model.held_state import Search, State
-from ddpdoctor.watch.rank.model.parameter_names import names_of
+from ddpdoctor.watch.rank.model.parameter_names import names_and_holders
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
 from ddpdoctor.watch.rank.model.used import Calls, EvaluationCalls
@@ -274,7 +274,8 @@ class Ledger:
         managed, known = self.recorder.models.owners(account.parameters)
         if account.held is not None and account.held[1] == managed:
             return
-        names = names_of(account.parameters, known)
+        named = names_and_holders(account.parameters, known)
+        names = tuple(name for name, _ in named)
         account.held = names, managed
         account.beside.find(self.recorder, account.parameters, self.trained())
         self.recorder.emit(
@@ -286,5 +287,6 @@ class Ledger:
             managed=managed,
             constant=tuple(constant(account.parameters)),
             shards=sum(self._is_part(each) for group in groups for each in group["params"]),
+            holders=tuple(holder for _, holder in named),
             site=account.site,
         )

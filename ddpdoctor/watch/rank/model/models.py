@@ -18,6 +18,7 @@ from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.compared.exchanges import Exchanges
     from ddpdoctor.watch.rank.data.given_rows import GivenRows
     from ddpdoctor.watch.rank.stopwatch import Stopwatch
@@ -44,20 +45,20 @@ class Models:
     unsynced: bool = False
     folded: Folded = field(default_factory=Folded)
     shards: Shards = field(default_factory=Shards)
+    ignoring: dict[int, Site | None] = field(default_factory=dict)
+    """Where DDP was told what to ignore of a module, by its identity."""
 
     def wrapped(self, wrapper: Any) -> None:
         """Record a model that was just wrapped."""
         import torch.distributed as dist
 
         named = list(wrapper.module.named_parameters())
-        ignored = set(getattr(wrapper, "parameters_to_ignore", ()))
-        trainable = {
-            id(parameter): (name, str(parameter.device))
-            for name, parameter in named
-            if parameter.requires_grad and name not in ignored
-        }
+        told = set(getattr(wrapper, "parameters_to_ignore", ()))
+        wanted = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        trainable = {id(each): (name, str(each.device)) for name, each in wanted if name not in told}
+        ignored = {id(each): name for name, each in wanted if name in told}
         self.known = {identity: model for identity, model in self.known.items() if model.wrapper() is not None}
-        model = Model(self.made, weakref.ref(wrapper), frozenset(name for name, _ in named), trainable)
+        model = Model(self.made, weakref.ref(wrapper), frozenset(name for name, _ in named), trainable, ignored)
         self.known[id(wrapper)] = model
         self.made += 1
         self.recorder.emit(
@@ -73,6 +74,8 @@ class Models:
             find_unused_parameters=bool(wrapper.find_unused_parameters),
             static_graph=bool(wrapper.static_graph),
             owning_library=calling_package(),
+            ignored=tuple(ignored.values())[:NAMES],
+            ignored_at=self.ignoring.get(id(wrapper.module)),
         )
 
     def forward(self, wrapper: Any, *, with_gradients: bool) -> None:
@@ -136,10 +139,11 @@ class Models:
     def owners(self, parameters: Sequence[Any]) -> tuple[tuple[int, ...], dict[int, str]]:
         """Return the number of the model that reduces each parameter's gradient (-1: none), and the names there.
 
-        The names are by the identity of the parameter.
+        The names are by the identity of the parameter, also of those that DDP was told to ignore.
         """
         found = [self.of(each) for each in parameters]
-        names = {id(each): owner[1] for each, owner in zip(parameters, found, strict=True) if owner}
+        names = {identity: name for model in self.alive() for identity, name in model.ignored.items()}
+        names |= {id(each): owner[1] for each, owner in zip(parameters, found, strict=True) if owner}
         return tuple(owner[0].number if owner else -1 for owner in found), names
 
     def holding(self, parameters: list[Any]) -> dict[int, Model]:

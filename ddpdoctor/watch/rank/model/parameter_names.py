@@ -46,10 +46,15 @@ def _modules(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def names_of(parameters: Sequence[Any], known: dict[int, str]) -> tuple[str, ...]:
     """Name parameters: those that are ``known``, by identity, and others by the variable that holds their module."""
-    names = dict(known)
+    return tuple(name for name, _ in names_and_holders(parameters, known))
+
+
+def names_and_holders(parameters: Sequence[Any], known: dict[int, str]) -> tuple[tuple[str, str], ...]:
+    """Return what ``names_of`` does, and the variable that holds the module; empty where that is not asked for."""
+    names = {identity: (name, "") for identity, name in known.items()}
     for path, module in modules_in_sight().items():
         for name, parameter in module.named_parameters():
-            names.setdefault(id(parameter), f"{path}.{name.removeprefix('module.')}")
+            names.setdefault(id(parameter), (f"{path}.{name.removeprefix('module.')}", path))
     return tuple(
-        names.get(id(each), f"parameter {at} of shape {list(each.shape)}") for at, each in enumerate(parameters)
+        names.get(id(each), (f"parameter {at} of shape {list(each.shape)}", "")) for at, each in enumerate(parameters)
     )

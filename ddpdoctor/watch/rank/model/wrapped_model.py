@@ -24,15 +24,16 @@ class Model:
     """A model that DistributedDataParallel holds; ``forwards`` and ``synced`` only grow.
 
     ``trainable`` maps the identity of each parameter that DDP reduces to its name and its device at that time; the
-    wrapper keeps these parameters alive. ``skipped``: a forward within no_sync was told;
-    ``stepped_within``: a step right after one was; ``spotted``: a call past the
-    wrapper was looked for. ``reduced`` has the norms that the last backward left, in the first steps.
+    wrapper keeps these parameters alive; ``ignored`` maps others, which DDP was told to ignore, to their names.
+    ``skipped``: a forward within no_sync was told; ``stepped_within``: a step right after one was; ``spotted``: a call
+    past the wrapper was looked for. ``reduced`` has the norms that the last backward left, in the first steps.
     """
 
     number: int
     wrapper: weakref.ref[Any]
     names: frozenset[str]
     trainable: dict[int, tuple[str, str]]
+    ignored: dict[int, str] = field(default_factory=dict)
     forwards: int = 0
     synced: int = 0
     last_synced: bool = True

@@ -1,0 +1,118 @@
+"""Parameters that DDP leaves out: how they come to be averaged as well, or what is said where that is meant."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    ACCELERATE,
+    FABRIC,
+    LIGHTNING,
+    Evidence,
+    Finding,
+    Fix,
+    ParametersHeld,
+    Severity,
+    Site,
+    Wrapped,
+    place,
+    tree_of,
+)
+
+from .._words import counted, frozen_later, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Training
+
+LIST = "_ddp_params_and_buffers_to_ignore"
+NAMELESS = "parameter "  # of no module of the model: told by its place in the optimizer, and its shape
+
+
+def ignored(names: Sequence[str], wrapped: Sequence[Wrapped]) -> tuple[list[str], Wrapped | None]:
+    """Return which of these are on the ignore list of a wrapped model, and the model."""
+    for each in reversed(wrapped):
+        if found := [name for name in names if name in each.ignored]:
+            return found, each
+    return [], None
+
+
+def on_the_list(names: list[str], wrapped: Wrapped, seen: tuple[Evidence, ...]) -> Finding:
+    """Say that DDP was told to ignore what is trained: right where each rank saves its own, and else not."""
+    told = _list_at(wrapped)
+    return Finding(
+        f"{counted(len(names), 'parameter')} that the optimizer trains are on DDP's ignore list ({LIST}): each rank "
+        f"trains {'its' if len(names) == 1 else 'their'} values by itself: {listed(names, 6)}",
+        (*seen, Evidence(f"{counted(len(wrapped.ignored), 'parameter')} that want a gradient are on the list",
+                         "those alone that each rank keeps for itself", str(told or wrapped.site))),
+        Fix(
+            "right where each rank saves its own; else leave on the list what is frozen alone",
+            diff=f"+trained = {{name for name, each in model.named_parameters() if each.requires_grad}}\n"
+            f"+model.{LIST} = [name for name in model.{LIST} if name not in trained]\n"
+            " model = DistributedDataParallel(model)",
+        ),
+        place(told or wrapped.site),
+        severity=Severity.NOTE,
+    )  # fmt: skip
+
+
+def _list_at(wrapped: Wrapped) -> Site | None:
+    """Return the line that gives DDP the list: where torch's function was called, or the attribute is set."""
+    if wrapped.ignored_at is not None or wrapped.site is None:
+        return wrapped.ignored_at
+    lines = [
+        each.lineno
+        for each in tree_of(wrapped.site.file).of(ast.Attribute)
+        if each.attr == LIST and isinstance(each.ctx, ast.Store)
+    ]
+    return wrapped.site._replace(line=max(lines)) if lines else None
+
+
+def wrap_as_well(training: Training, names: list[str], held: ParametersHeld) -> Fix:
+    """Return how these parameters come to be averaged too, in the words of the framework."""
+    framework = training.framework
+    if framework is LIGHTNING and all(each.startswith(NAMELESS) for each in names):
+        return Fix(
+            "register them: Lightning wraps the LightningModule, which has no module of a plain list, tuple or dict",
+            diff="-self.heads = [nn.Linear(32, 2) for _ in range(3)]\n"
+            "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
+        )
+    holders = {holder for name, holder in zip(held.names, held.holders, strict=False) if name in names}
+    owner = holders.pop() if len(holders) == 1 else ""
+    if framework is FABRIC and owner:
+        return frozen_later(training) or Fix(
+            f"set {owner} up as well: what fabric.setup is not given has gradients of its own on each rank",
+            diff=f"+{owner} = fabric.setup_module({owner})",
+        )
+    if framework is ACCELERATE:
+        own = "-generator, optimizer = accelerator.prepare(generator, optimizer)\n"
+        own += "+generator, critic, optimizer = accelerator.prepare(generator, critic, optimizer)"
+        return frozen_later(training) or Fix("prepare each module that is trained", diff=own)
+    return frozen_later(training) or (_wrapping(owner, held.site) if owner else _plain(names))
+
+
+def _wrapping(owner: str, site: Site | None) -> Fix:
+    """Return the line that makes a module, and the one that wraps it."""
+    made = [
+        each
+        for each in (tree_of(site.file).of(ast.Assign) if site is not None else ())
+        if site is not None and each.lineno <= site.line and owner in map(ast.unparse, each.targets)
+    ]
+    makes = ast.unparse(made[-1]) if made else ""
+    shown = f" {makes}\n" if makes and "\n" not in makes else ""
+    return Fix(
+        f"wrap {owner} as well, where it is made: DDP averages what it is given, and {owner} is not part of that",
+        diff=f"{shown}+{owner} = DDP({owner})",
+    )
+
+
+def _plain(names: list[str]) -> Fix:
+    if all(each.startswith(NAMELESS) for each in names):
+        return Fix(
+            "make them parameters of a module that is wrapped, or average their gradients before the step",
+            diff="+for parameter in [each for group in optimizer.param_groups for each in group['params']]:\n"
+            "+    dist.all_reduce(parameter.grad)\n+    parameter.grad /= dist.get_world_size()\n optimizer.step()",
+        )
+    owners = sorted({each.partition(".")[0] for each in names})
+    return Fix("wrap each module that is trained", diff="\n".join(f"+{owner} = DDP({owner})" for owner in owners))
