@@ -201,7 +201,7 @@ def of_the_class(script: Script) -> Iterator[Finding]:
         )
 
 
-OTHER_DIMENSIONS = r"parallelize_module|ensor_?[Pp]arallel|context_parallel|[Pp]ipeline|mesh_dim_names|[\"']tp[\"']|[\"']cp[\"']|ulysses|ring_attn"
+OTHER_DIMENSIONS = r"parallelize_module|ensor_?[Pp]arallel|context_parallel|[Pp]ipeline|mesh_dim_names|[\"'][tc]p[\"']"
 """What says that some ranks are to have the same batches."""
 
 
