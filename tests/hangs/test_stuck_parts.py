@@ -193,6 +193,20 @@ class TestRanksThatSetTheirNumber:
         assert self.found(monkeypatch, plain, {pid: {"rank": 10 - pid} for pid in plain}) == {}
 
 
+def test_a_py_spy_that_the_system_does_not_start_is_told_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that is damaged, or built for another processor: what the kernel knows is told without Python's lines."""
+    (tmp_path / "py-spy").write_bytes(b"\x7fELF")
+    (tmp_path / "py-spy").chmod(0o755)
+    monkeypatch.setattr(spy, "py_spy", lambda: str(tmp_path / "py-spy"))
+
+    looked = spy.stacks([os.getpid()])
+
+    assert looked.read == {}
+    assert looked.refused.startswith(f"{tmp_path}/py-spy: Exec format error, so no Python line is known: pip install ")
+
+
 def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no rank to look at yet; of two such launchers one is to be named."""
     events = {

@@ -29,11 +29,16 @@ PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
+AGAIN = "pip install --force-reinstall --no-deps py-spy"
 TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
 RESULT = ("/concurrent/futures/_base.py", "result")
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ADDRESS = re.compile(r"0x[0-9a-f]+(?=>$)")
 RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
+
+
+class CannotStartError(Exception):
+    """The system does not start py-spy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,10 @@ def stacks(pids: Iterable[int]) -> Stacks:
     pids = tuple(pids)
     root = root_of(pids)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid, root), pids), strict=True))
+        try:
+            said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid, root), pids), strict=True))
+        except CannotStartError as exc:
+            return Stacks({}, f"{exc}, so no Python line is known: {AGAIN}")
     read = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
     complaints = [each for each in said.values() if isinstance(each, str)]
     denied = any(right in each.lower() for each in complaints for right in RIGHTS)
@@ -97,6 +105,8 @@ def _ask(program: str, pid: int, root: str) -> Stack | str:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
             return "it took too long"
+        except OSError as exc:  # a program for another system, or a file that is damaged
+            raise CannotStartError(f"{program}: {exc.strerror}") from exc
         if done.returncode == 0 and (stack := parse(done.stdout, pid, root)) is not None:
             return stack
         complaint = done.stderr
