@@ -18,8 +18,9 @@ def given(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 def by_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> dict[str, ast.expr]:
-    """Return what a call passes, by the names of the parameters of the function that it calls."""
+    """Return what a call passes, by the names of the parameters of the function that it calls, but for ``self``."""
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
     return dict(zip(names, call.args, strict=False)) | {each.arg: each.value for each in call.keywords if each.arg}
 
 

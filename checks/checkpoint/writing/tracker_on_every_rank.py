@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script, Tree
 
 AILMENT = Ailment("DDP854", Severity.WARNING)
-WRITERS = ("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "wandb.init")
+WRITERS = ("torch.utils.tensorboard.SummaryWriter", "wandb.init")
 
 
 @lint
@@ -86,7 +86,7 @@ def _differs_by_more_than_clock(script: Script, tree: Tree, node: ast.expr, dept
     match node:
         case ast.Call(func=function) if CLOCK.search(ast.unparse(function)):
             return False
-        case ast.Name():
+        case ast.Name() | ast.Attribute():
             parts = [each for each in script.origins(tree, node) if each[1] is not node]
         case _:
             parts = [(tree, each) for each in _parts(node)]

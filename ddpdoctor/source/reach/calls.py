@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.guards import Guard, guards
+from ddpdoctor.source.reach.literal import is_closed_to
 from ddpdoctor.source.reach.rankish import is_rankish, unconverted
 from ddpdoctor.source.reach.turns import is_in_turn, one_is_waited_for
 from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
@@ -44,8 +45,8 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
         return function is None and tree.class_of(node) is None
     seen |= {function}
     sites = [each for each in some_sites(tree, function) if not is_in_turn(tree, each) and _takes(function, each)]
-    is_called = any(all_ranks_reach(tree, site, seen) for site in sites)
-    return is_called or _is_called_abroad(tree, function, seen)
+    is_called = any(all_ranks_reach(tree, site, seen) for site in sites if not is_closed_to(tree, node, tree, site))
+    return is_called or _is_called_abroad(tree, node, function, seen)
 
 
 RARE = re.compile(r"\bis_?(?:nan|inf)\(|\bnot [\w.]*isfinite\(", re.IGNORECASE)
@@ -111,18 +112,23 @@ def ranks_of_others_reach(
     if any(_lets_some(tree, guard) for guard in guards(tree, node)):
         return False
     seen |= {function}
-    if _is_called_abroad(tree, function, seen, relayed=relayed):
+    if _is_called_abroad(tree, node, function, seen, relayed=relayed):
         return True
-    return any(ranks_of_others_reach(tree, site, seen, relayed=relayed) for site in some_sites(tree, function))
+    sites = [each for each in some_sites(tree, function) if not is_closed_to(tree, node, tree, each)]
+    return any(ranks_of_others_reach(tree, site, seen, relayed=relayed) for site in sites)
 
 
-def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST], *, relayed: bool = False) -> bool:
+def _is_called_abroad(
+    tree: Tree, node: ast.AST, function: Function, seen: frozenset[ast.AST], *, relayed: bool = False
+) -> bool:
+    """Whether all ranks of a training in another file call a function, with what lets them come to a node of it."""
     if tree.callers is None or not isinstance(function, ast.FunctionDef):
         return False
     if any(
         all_ranks_reach(there, site, seen)
         and _takes(function, site)
         and not is_in_turn(there, site)
+        and not is_closed_to(tree, node, there, site)
         and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
         and not (relayed and _waits_before(there, site))
         for there, site in tree.callers(function)
@@ -132,6 +138,7 @@ def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST], 
         return False
     return any(
         not is_in_turn(there, site)
+        and not is_closed_to(tree, node, there, site)
         and _all_come(there, site)
         and ranks_of_others_reach(there, site, seen, relayed=True)
         for there, site in tree.relays(function)

@@ -10,7 +10,7 @@ from ddpdoctor.source.arguments import given as argument_of
 from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
-from ddpdoctor.source.values.bound import OPTIONS, at, definition, given, values
+from ddpdoctor.source.values.bound import OPTIONS, at, definition, given, returned, values
 from ddpdoctor.source.values.sites import SPAWN, argument, call_sites, passed
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: set[ast.AST] |
             continue
         held = [binding for binding in at(tree, each) if not _counts_passes(tree, binding, text)]
         if not held and isinstance(each, ast.Attribute) and _is_own(each.value):
-            return True  # of an object, stored where it is not seen
+            answers = _of_property(tree, each) if depth else []
+            if any(is_rankish(tree, answer, words=OF_PLACES) for answer in answers):
+                return True
+            if not answers or any(is_personal(tree, answer, depth - 1, seen) for answer in answers):
+                return True  # of an object, stored where it is not seen
         if any(_is_personal(tree, binding, depth, seen) for binding in held):
             return True
     return False
@@ -64,6 +68,15 @@ def _is_given_here(tree: Tree, node: ast.AST) -> bool:
 def _is_own(node: ast.AST) -> bool:
     """Whether it is the object whose method this is: what it holds is asked for by the names of its attributes."""
     return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _of_property(tree: Tree, node: ast.Attribute) -> list[ast.expr]:
+    """Return what a property of the object whose method this is returns; nothing where there is none of the name."""
+    found = [each.node for each in tree.bindings.get(tree.class_of(node) or tree.module, {}).get(node.attr, [])]
+    match found:
+        case [ast.FunctionDef(decorator_list=[ast.Name(id="property")]) as function]:
+            return list(returned(tree, function))
+    return []
 
 
 def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:

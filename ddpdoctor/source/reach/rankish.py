@@ -51,6 +51,8 @@ OF_A_PROCESS = re.compile(r"rank|gpu|node|device|^nr$")
 """Words that an option has which can be another for each process, whatever the file stores in it."""
 SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
+SAID = frozenset((True, False, None))
+"""What a call says by a literal of whether something is done."""
 KINDS = frozenset(("cpu", "gpu", "cuda"))
 """Kinds of device, which a file writes as texts."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
@@ -76,7 +78,8 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
             text = node.value
         is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
-        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(tree, found, text) and not _is_on_disk(found, text):
+        is_known = _is_switch(tree, found, text) or _is_on_disk(found, text) or _is_told(tree, found)
+        if words.search(HOW_OFTEN.sub("", text)) and not is_known:
             return True
         found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
         if _is_counted(tree, node):
@@ -91,6 +94,14 @@ def _is_rankish(tree: Tree, test: ast.expr, depth: int, words: re.Pattern[str]) 
 def _is_on_disk(found: list[Binding], text: str) -> bool:
     """Whether a name says where something is on this machine, and is given what can be read: ``local_path``."""
     return ON_DISK.match(text) is not None and bool(found) and all(each.value is not None for each in found)
+
+
+def _is_told(tree: Tree, found: list[Binding]) -> bool:
+    """Whether a name is a parameter for which all calls pass ``True``, ``False`` or ``None``, whatever it is called."""
+    if len(found) != 1 or not isinstance(found[0].node, ast.arg):
+        return False
+    passed = [each for _, each in given(tree, found[0]) or ()]
+    return bool(passed) and all(isinstance(each, ast.Constant) and each.value in SAID for each in passed)
 
 
 def _is_counted(tree: Tree, node: ast.AST) -> bool:
@@ -176,9 +187,21 @@ def is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
 
 
 def _is_plain(tree: Tree, text: ast.Constant) -> bool:
-    """Whether a text is one that each process has: the name of a program, or a kind of device that is no key."""
-    asks = isinstance(tree.parents.get(text), (ast.Subscript, ast.Call, ast.keyword, ast.Compare))
+    """Whether a text is alike in each process: the name of a program, a kind of device that is no key, an option."""
+    parent = tree.parents.get(text)
+    if isinstance(parent, ast.Subscript) and _is_use(tree, parent, str(text.value)):
+        return True
+    asks = isinstance(parent, (ast.Subscript, ast.Call, ast.keyword, ast.Compare))
     return text.value == "__main__" or (text.value in KINDS and not asks)
+
+
+def _is_use(tree: Tree, option: ast.Subscript, name: str) -> bool:
+    """Whether an option of a dict says whether something is used, on all ranks: ``opt["use_logger"]``."""
+    if not name.startswith("use_") or RANKISH.search(SWITCHES.sub("", name)):
+        return False
+    given = [each for node in tree.of(ast.Assign) for each in node.targets if isinstance(each, ast.Subscript)]
+    stored = {each.slice.value for each in given if isinstance(each.slice, ast.Constant)}
+    return OPTIONS.match((dotted(option.value) or "").rpartition(".")[2]) is not None and name not in stored
 
 
 def parts(root: ast.AST) -> Iterator[ast.AST]:

@@ -16,6 +16,8 @@ SAME = {
     "torch.utils.data.distributed.": "torch.utils.data.",
     "torch.distributed.elastic.utils.data.ElasticDistributedSampler": "torch.utils.data.DistributedSampler",
     "torch.utils.tensorboard.writer.": "torch.utils.tensorboard.",
+    "tensorboardX.SummaryWriter": "torch.utils.tensorboard.SummaryWriter",
+    "tensorboardX.writer.SummaryWriter": "torch.utils.tensorboard.SummaryWriter",
     "torch.utils.data.dataloader.": "torch.utils.data.",
     "torch.utils.data.dataset.": "torch.utils.data.",
     "torch.multiprocessing.spawn.spawn": "torch.multiprocessing.spawn",
