@@ -45,3 +45,5 @@ NEVER_OURS = frozenset(
     " sys time torch torchvision typing warnings".split()
 )
 """Those that no project has a module of the same name beside, so that nobody looks for one: half of all imports."""
+ACCELERATES = re.compile(r"accelerator|PartialState|\.prepare\b|notebook_launcher|ProcessState", re.IGNORECASE)
+"""What a file says that has Accelerate take over its training; its helpers for large models and seeds do not."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.libraries import NEVER_OURS, NOT_OURS, TRAINER
+from ddpdoctor.source.libraries import ACCELERATES, NEVER_OURS, NOT_OURS, TRAINER
 from ddpdoctor.source.text.folders import UP, Folders
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Project:
             files, unknown = self._found(path)
             if "transformers" in unknown and not TRAINER.search(self.text(path)):
                 unknown -= {"transformers"}  # models alone
+            if "accelerate" in unknown and not ACCELERATES.search(self.text(path)):
+                unknown -= {"accelerate"}  # helpers alone
             self._imports[path] = files, unknown
         return self._imports[path]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import keyword
-from ddpdoctor.source.libraries import TRAINER
+from ddpdoctor.source.libraries import ACCELERATES, TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, turns, who
@@ -52,15 +52,15 @@ class Script(Meaning):
 
     @cached_property
     def frameworks(self) -> frozenset[str]:
-        """The frameworks that it imports, but for the models of transformers, and samplers and losses of others.
+        """The frameworks that it imports, but for models of transformers, and samplers, losses and helpers of others.
 
         What is imported and never read does nothing.
         """
         used = [path for path, name in self._taken if name in self.tree.read or not _is_idle(self.text, name)]
         found = frozenset(path.partition(".")[0] for path in used if not path.startswith(PARTS)) & FRAMEWORKS
         by_hand = bool(self._calls.get(DDP)) and re.search(r"Trainer\b", self.text) is None
-        has_trainer = "transformers" in found and TRAINER.search(self.text) and not by_hand
-        return found if has_trainer else found - {"transformers"}
+        idle = set() if TRAINER.search(self.text) and not by_hand else {"transformers"}
+        return found - idle - (set() if ACCELERATES.search(self.text) else {"accelerate"})
 
     @cached_property
     def joins(self) -> bool:

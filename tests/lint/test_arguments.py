@@ -17,8 +17,9 @@ def passed(definition: str, call: str) -> dict[str, str]:
 
 
 def test_object_of_a_method_is_no_parameter() -> None:
-    """A method's first parameter is the object that the call names before the dot: the first argument is the next."""
-    assert passed("def run(self, loader, epochs): ...", "trainer.run(val, epochs=3)") == {"loader": "val", "epochs": "3"}
+    """A method's first parameter is the object before the dot: the first argument is the one behind it."""
+    found = passed("def run(self, loader, epochs): ...", "trainer.run(val, epochs=3)")
+    assert found == {"loader": "val", "epochs": "3"}
 
 
 def test_function_is_passed_from_its_first_parameter_on() -> None:
