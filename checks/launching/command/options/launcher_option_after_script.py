@@ -75,7 +75,7 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
     """Look for them among the arguments of a script that is at hand."""
     for each in launch.launches:
         script = each.script.text if each.script else ""
-        if not script.endswith(".py") or project.beside(script) is None:
+        if not script.endswith(".py") or not _is_at_hand(project, script):
             continue
         for word in each.arguments:
             name = word.text.partition("=")[0].lstrip("-").replace("_", "-")
@@ -90,6 +90,11 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
                 launch.place(word.line, word.begin),
             )
             break
+
+
+def _is_at_hand(project: Around, script: str) -> bool:
+    """Whether a script lies where a command names it, or by its name in a folder above the command's file."""
+    return project.beside(script) is not None or project.beside(script.rpartition("/")[2]) is not None
 
 
 def _moved(launch: LaunchScript, script: Word | None, word: Word) -> tuple[Edit, ...]:
