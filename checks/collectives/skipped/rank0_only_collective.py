@@ -21,9 +21,8 @@ file stands where only the other ranks come.
 Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
 `model.module` instead of the DDP model.
 
-A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()` of
-the whole gather the shards of all ranks (after `fully_shard`, a state dict that is not of the whole waits for nobody,
-and has the shards of its rank alone: DDP837). Call them on all ranks, and write on rank 0 what they return:
+A model that FSDP shards has no such way: its forward and all that gives whole weights gather the shards of all ranks
+(what gives shards of `fully_shard` waits for nobody: DDP837). Call it on all ranks, and write what it returns on one:
 
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if rank == 0:
