@@ -51,8 +51,6 @@ OF_A_PROCESS = re.compile(r"rank|gpu|node|device|^nr$")
 """Words that an option has which can be another for each process, whatever the file stores in it."""
 SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
-SAID = frozenset((True, False, None))
-"""What a call says by a literal of whether something is done."""
 KINDS = frozenset(("cpu", "gpu", "cuda"))
 """Kinds of device, which a file writes as texts."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
@@ -101,7 +99,9 @@ def _is_told(tree: Tree, found: list[Binding]) -> bool:
     if len(found) != 1 or not isinstance(found[0].node, ast.arg):
         return False
     passed = [each for _, each in given(tree, found[0]) or ()]
-    return bool(passed) and all(isinstance(each, ast.Constant) and each.value in SAID for each in passed)
+    said = [each.value for each in passed if isinstance(each, ast.Constant)]
+    is_known = bool(said) and len(said) == len(passed)
+    return is_known and all(each is None or isinstance(each, bool) for each in said)  # 0 is a number, a rank say
 
 
 def _is_counted(tree: Tree, node: ast.AST) -> bool:
