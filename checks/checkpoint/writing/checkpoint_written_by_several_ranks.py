@@ -54,6 +54,7 @@ from ..._accelerate import is_of_several_processes
 from ..._source import is_own
 from .._whole import WHOLE
 from ._after_fit import written_after_fit
+from ._sharded_state import is_always_sharded, sharding_of
 from ._shared_path import depends_on_rank, diff_guarded, is_reached, on_one_rank
 
 if TYPE_CHECKING:
@@ -112,9 +113,16 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if by_accelerate and not is_of_several_processes(script, project):
         return
     for call, path in (*((each, given(each, 1, "f")) for each in script.calls("torch.save")), *_pretrained(script)):
-        if path is None or not is_reached(script, call, joins=script.joins or bool(script.frameworks)):
+        joins = script.joins or bool(script.frameworks) or is_always_sharded(script)
+        if path is None or not is_reached(script, call, joins=joins) or depends_on_rank(script, path):
             continue
-        if depends_on_rank(script, path):
+        if (shards := sharding_of(script, call)) is not None:
+            yield Finding(
+                f"every rank writes its own shards to {script.code(path)}: those of one rank are left",
+                (script.seen(call, "the whole state, gathered by all ranks and written by one"), script.seen(shards)),
+                WHOLE,
+                script.place(call),
+            )
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
