@@ -15,7 +15,8 @@ Print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on 
 In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number and wrapped with `device_ids` of the
 rank, and neither the file nor one in its reach chooses a device; or a group over NCCL is made, no rank makes its GPU
 the current one, and something takes that one: a loader that pins memory, or `torch.cuda.synchronize()`. Its thread
-chooses the current GPU, and since CUDA 12 to choose a GPU makes a context on it, of some hundred megabytes.
+chooses the current GPU, and since CUDA 12 to choose a GPU makes a context on it, of some hundred megabytes. Or a model
+is moved to `"cuda"` and cut up by FSDP there: `fully_shard` gives a rank its GPU only where nothing has used one before.
 
 ## How to mend it
 
@@ -24,7 +25,7 @@ on a host as it has GPUs.
 
 ## Versions and sources
 
-Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/init.cc.
+Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13. Sources: NCCL, src/init.cc; torch/distributed/device_mesh.py.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     DDP,
+    FSDP,
+    FULLY_SHARD,
     INIT,
     Ailment,
     Ambiguity,
@@ -46,6 +49,7 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
+    dotted,
     given,
     keyword,
     lint,
@@ -176,6 +180,35 @@ def of_the_first_gpu(script: Script, project: Around) -> Iterator[Finding]:
             script.place(made),
             severity=Severity.WARNING,
         )
+
+
+@lint
+def before_sharding(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that every rank puts on the first GPU, and cuts up there."""
+    if script.frameworks or project.does(rf"{CHOOSES}|init_device_mesh|local_rank|gloo") or project.unknown():
+        return
+    for shard in script.calls(FULLY_SHARD, FSDP):
+        name = dotted(shard.args[0]) if shard.args else None
+        if name is None or not script.all_ranks_reach(shard):
+            continue
+        before = [each for each in _moves(script) if script.function(each) is script.function(shard)]
+        moved = [each for each in before if each.lineno < shard.lineno and name in _holders(script, each)]
+        if moved and all(map(_is_bare, moved)):
+            yield Finding(
+                f"every rank puts {name} on GPU 0, and shards it there: no rank has made a GPU of its own the current "
+                "one",
+                (script.seen(moved[0], "torch.cuda.set_device(local_rank) before"), script.seen(shard)),
+                Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
+                script.place(moved[0]),
+            )
+
+
+def _holders(script: Script, call: ast.Call) -> set[str | None]:
+    """Return the names of what a call moves to a GPU: whose method it is, and who is given what it returns."""
+    moved = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    statement = script.tree.statement(call)
+    given_to = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+    return {moved, *map(dotted, given_to)} - {None}
 
 
 def _on_current(script: Script) -> Iterator[ast.Call]:
