@@ -16,7 +16,7 @@ In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number
 rank, and neither the file nor one in its reach chooses a device; or a group over NCCL is made, no rank makes its GPU
 the current one, and something takes that one: a loader that pins memory, or `torch.cuda.synchronize()`. Its thread
 chooses the current GPU, and since CUDA 12 to choose a GPU makes a context on it, of some hundred megabytes. Or a model
-is moved to `"cuda"` and cut up by FSDP there: `fully_shard` gives a rank its GPU only where nothing has used one before.
+is moved to `"cuda"` and sharded there: `fully_shard` gives a rank its GPU only where nothing has used one before.
 
 ## How to mend it
 
