@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Training
 
 SHOWN = 8
+GATHER = """\
++class Gather(torch.autograd.Function):
++    @staticmethod
++    def forward(ctx, own):
++        parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
++        dist.all_gather(parts, own.contiguous())
++        return torch.cat(parts)
++
++    @staticmethod
++    def backward(ctx, gradient):
++        total = gradient.clone(memory_format=torch.contiguous_format)
++        dist.all_reduce(total)
++        return total.chunk(dist.get_world_size())[dist.get_rank()]
++
+"""
+"""A gather with gradients, in any torch: from 2.13 on torch warns that its own in distributed.nn is deprecated."""
 PLAIN = "+model = DDP(model)"
 
 

@@ -118,6 +118,53 @@ FAULTS = {
         fit(model, sgd(model))
         """,
     ),
+    "the backward of a sum over the ranks adds nothing up": (
+        "gathered-gradients-not-summed",
+        "the backward of an all_reduce",
+        """
+        class Sum(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, given):
+                total = given.clone()
+                dist.all_reduce(total)
+                return total
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient  # guilty
+        class Centred(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(8, 4)
+            def forward(self, inputs):
+                found = self.inner(inputs)
+                mean = Sum.apply(found.mean(0)) / 2
+                return (found - mean).tanh() + mean.square()
+        model = DDP(Centred())
+        fit(model, sgd(model))
+        """,
+    ),
+    "a tied weight is reduced once for each layer that has it": (
+        "gradients-not-the-mean",
+        "summed twice",
+        """
+        first, last = nn.Embedding(12, 6), nn.Linear(6, 12, bias=False)
+        last.weight = first.weight
+        middle = nn.Linear(6, 6)
+        model = nn.Sequential(first, middle, nn.Tanh(), last)
+        for each in model.parameters():
+            dist.broadcast(each.data, 0)
+        optimizer = sgd(model)
+        for _ in range(6):
+            tokens = torch.randint(0, 12, (16,))
+            loss = nn.functional.cross_entropy(model(tokens), (tokens * 5) % 12) / world
+            optimizer.zero_grad()
+            loss.backward()
+            for part in (first, middle, last):
+                for each in part.parameters():
+                    dist.all_reduce(each.grad)  # guilty
+            optimizer.step()
+        """,
+    ),
     "a method behind the wrapper is called": (
         "forward-bypasses-ddp",
         "bypasses DistributedDataParallel",

@@ -83,6 +83,46 @@ HEALTHY = {
             optimizer.step()
             own.step()
     """,
+    "the backward of a sum over the ranks adds up as well": """
+        class Sum(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, given):
+                total = given.clone()
+                dist.all_reduce(total)
+                return total
+            @staticmethod
+            def backward(ctx, gradient):
+                gradient = gradient.contiguous().clone()
+                dist.all_reduce(gradient)
+                return gradient
+        class Centred(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(8, 4)
+            def forward(self, inputs):
+                found = self.inner(inputs)
+                mean = Sum.apply(found.mean(0)) / 2
+                return (found - mean).tanh() + mean.square()
+        model = DDP(Centred())
+        fit(model, sgd(model))
+    """,
+    "a tied weight is reduced once, by hand": """
+        first, last = nn.Embedding(12, 6), nn.Linear(6, 12, bias=False)
+        last.weight = first.weight
+        middle = nn.Linear(6, 6)
+        model = nn.Sequential(first, middle, nn.Tanh(), last)
+        for each in model.parameters():
+            dist.broadcast(each.data, 0)
+        optimizer = sgd(model)
+        for _ in range(6):
+            tokens = torch.randint(0, 12, (16,))
+            loss = nn.functional.cross_entropy(model(tokens), (tokens * 5) % 12) / world
+            optimizer.zero_grad()
+            loss.backward()
+            for each in model.parameters():
+                dist.all_reduce(each.grad)
+            optimizer.step()
+    """,
     "no_sync around backward alone": """
         model = DDP(net())
         optimizer = sgd(model)

@@ -41,6 +41,7 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     EpochSet,
+    EpochStarted,
     Evidence,
     Finding,
     Fix,
@@ -49,6 +50,7 @@ from ddpdoctor.check import (
     Severity,
     Training,
     lint,
+    loop_at,
     place,
     probe,
     watch,
@@ -153,8 +155,18 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"the sampler's epoch is {sampler.epoch} in both", "another in each", f"the loop of {event.site}"),
             called,
         ),
-        told_epoch(training, MEND),
+        told_epoch(training, _called_on(this.started)),
         place(calls[-1].site if calls and calls[-1].site else epoch_loop(this.started) or event.site),
+    )
+
+
+def _called_on(started: EpochStarted) -> Fix:
+    """Return the call that tells a loader's sampler the epoch, by the name of the loader and where it is held."""
+    held = started.sampler.held_as if started.sampler else "sampler"
+    loader = (loop_at(started.site.file, started.site.line) if started.site else "") or "loader"
+    return Fix(
+        MEND.summary,
+        diff=f" for epoch in range(epochs):\n+    {loader}.{held}.set_epoch(epoch)\n     for batch in {loader}:",
     )
 
 

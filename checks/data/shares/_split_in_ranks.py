@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import Evidence, Started, is_open, keyword, last_name, tree_of
+
+from ..._own_files import own_files
 from ..._source import SAMPLER
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, OrderSeen, Script, Training
 
 SPLITTERS = {
     "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
@@ -54,3 +58,36 @@ def _parents_alone(script: Script, call: ast.Call) -> bool:
     names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)} if statement else set()
     passed = [node for start in script.calls(*SPAWNS) for node in ast.walk(start) if isinstance(node, ast.Name)]
     return any(each.id in names for each in passed)
+
+
+def splits(event: OrderSeen, training: Training) -> list[Evidence]:
+    """Return the lines of the program, and of the file of the loop, that split data without a seed."""
+    programs = [each.program.partition(" ")[0] for each in training.of(Started)]
+    sites = [*programs, *([event.site.file] if event.site else [])]
+    files = dict.fromkeys(each for file in sites for each in own_files(str(Path(file).absolute())))
+    found = [
+        Evidence(ast.unparse(call), f"{word}={value}", f"{file}:{call.lineno}")
+        for file in files
+        for call in tree_of(file).of(ast.Call)
+        for word, value in [SPLITTERS_BY_NAME.get(last_name(call.func), ("", ""))]
+        if word and keyword(call, word) is None and not is_open(call)
+    ]
+    drawn_here = [
+        Evidence(said, said.replace(drawn, SEEDED_DRAWS[drawn], 1), f"{file}:{call.lineno}")
+        for file in files
+        for call in tree_of(file).of(ast.Call)
+        if (drawn := ast.unparse(call.func)) in SEEDED_DRAWS
+        for said in [ast.unparse(call)]
+    ]
+    return found or (drawn_here if len(drawn_here) == 1 else [])
+
+
+SEEDED_DRAWS = {
+    "np.random.permutation": "np.random.default_rng(0).permutation",
+    "numpy.random.permutation": "numpy.random.default_rng(0).permutation",
+    "np.random.shuffle": "np.random.default_rng(0).shuffle",
+    "numpy.random.shuffle": "numpy.random.default_rng(0).shuffle",
+    "random.shuffle": "random.Random(0).shuffle",
+    "random.sample": "random.Random(0).sample",
+}
+"""What draws an order from the generator of the process, and the same with a seed that all ranks have."""

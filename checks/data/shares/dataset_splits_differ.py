@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -51,23 +50,19 @@ from ddpdoctor.check import (
     OrderSeen,
     Place,
     Severity,
-    Started,
     Training,
     is_open,
     keyword,
-    last_name,
     lint,
     place,
     seeded_by_rank,
-    tree_of,
     watch,
 )
 
-from ..._own_files import own_files
 from ..._source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
-from ._split_in_ranks import SPLITTERS, SPLITTERS_BY_NAME, is_launched, is_on_each_rank, is_shared_out
+from ._split_in_ranks import SEEDED_DRAWS, SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -98,7 +93,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     if not differ:
         return
     by = sharer(training) if by_library else "the sampler"
-    lines = _splits(event, training) if fix is SPLIT else []
+    lines = splits(event, training) if fix is SPLIT else []
     yield Finding(
         f"each rank {what}, before {by} shares it out: shares overlap, and leave samples out",
         tuple(
@@ -122,21 +117,9 @@ def _in_its_words(lines: list[Evidence], fix: Fix) -> Fix:
     if len(lines) != 1:
         return fix
     code, added = lines[0].seen, lines[0].expected
+    if added.startswith((*SEEDED_DRAWS.values(),)):
+        return Fix("draw the order with the same seed on all ranks", diff=f"-{code}\n+{added}")
     return Fix(fix.summary, diff=f"-{code}\n+{code.removesuffix(')')}, {added})")
-
-
-def _splits(event: OrderSeen, training: Training) -> list[Evidence]:
-    """Return the lines of the program, and of the file of the loop, that split data without a seed."""
-    programs = [each.program.partition(" ")[0] for each in training.of(Started)]
-    sites = [*programs, *([event.site.file] if event.site else [])]
-    files = dict.fromkeys(each for file in sites for each in own_files(str(Path(file).absolute())))
-    return [
-        Evidence(ast.unparse(call), f"{word}={value}", f"{file}:{call.lineno}")
-        for file in files
-        for call in tree_of(file).of(ast.Call)
-        for word, value in [SPLITTERS_BY_NAME.get(last_name(call.func), ("", ""))]
-        if word and keyword(call, word) is None and not is_open(call)
-    ]
 
 
 def _of_the_kind(seen: list[DataSeen]) -> Fix | None:

@@ -22,6 +22,8 @@ def by_rank_and_worker(file: str, kind: str, otherwise: Fix) -> Fix:
         parts = _parts(node)
         if parts is None or parts[0].lineno != parts[1].end_lineno or _speaks_of_ranks(node):
             continue
+        if (guard := _guard(node, file)) is not None:
+            return _before_the_guard(file, *guard)
         line = linecache.getline(file, parts[0].lineno).rstrip()
         own, number = (ast.unparse(each) for each in parts)
         edits = [
@@ -37,6 +39,30 @@ def by_rank_and_worker(file: str, kind: str, otherwise: Fix) -> Fix:
             text = text[: part.col_offset] + new.encode() + text[part.end_col_offset :]
         return Fix("split by rank and worker, in the line that splits by worker", diff=f"-{line}\n+{text.decode()}")
     return otherwise
+
+
+def _guard(node: ast.AST, file: str) -> tuple[ast.If, str] | None:
+    """Return the ``if`` that alone leads to a line ``urls = urls[...]``, and the name; None where there is none.
+
+    Without workers nobody comes to that line: the split by rank stands before the ``if`` then.
+    """
+    for each in tree_of(file).of(ast.If):
+        for statement in each.body if not each.orelse else ():
+            match statement:
+                case ast.Assign(targets=[target], value=value) if node in {*ast.walk(value)}:
+                    taken = node.value if isinstance(node, ast.Subscript) else getattr(node, "args", [None])[0]
+                    name = ast.unparse(target)
+                    return (each, name) if isinstance(taken, ast.expr) and ast.unparse(taken) == name else None
+    return None
+
+
+def _before_the_guard(file: str, guard: ast.If, name: str) -> Fix:
+    line = linecache.getline(file, guard.lineno).rstrip()
+    space = line[: len(line) - len(line.lstrip())]
+    return Fix(
+        f"split by rank before {line.strip().removesuffix(':')}, which holds in workers alone; they split what is left",
+        diff=f"+{space}{name} = {name}[dist.get_rank() :: dist.get_world_size()]\n {line}",
+    )
 
 
 def _parts(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:

@@ -118,9 +118,25 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             Evidence(f"fingerprint of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
                      f"step {last.number}; the same in the steps 1, 2 and 3"),
         ),
-        shared_out(training, MEND),
+        shared_out(training, _drawn_by(seeded_alike(event.site)) or MEND),
         place(seeded_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+def _drawn_by(seeded: Site | None) -> Fix | None:
+    """Return how each rank comes to draw samples of its own, where the process draws them after one seed on all."""
+    statement = statement_at(tree_of(seeded.file), seeded.line) if seeded is not None else None
+    if seeded is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return None  # a generator of the script's own, which can be that of the data itself
+    call = statement.value
+    draws = any(last_name(each.func) in {*DRAWS, "randint", "integers"} for each in tree_of(seeded.file).of(ast.Call))
+    if not draws or len(call.args) != 1 or last_name(call.func) not in {"manual_seed", "seed"}:
+        return None
+    said, seed = ast.unparse(call.func), ast.unparse(call.args[0])
+    return Fix(
+        "seed each rank with its own number, and it draws other samples; DDP gives all ranks rank 0's weights",
+        diff=f"-{said}({seed})\n+{said}({seed} + dist.get_rank())",
+    )
 
 
 @watch(WeightsFingerprinted)

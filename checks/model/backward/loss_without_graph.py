@@ -20,7 +20,7 @@ and a gather that all of the loss comes out of.
 
 Run the forward whose loss is to be minimised outside of no_grad, and make the loss with torch's functions from its
 output. Gather with gradients: `self.all_gather(z, sync_grads=True)` in Lightning, `fabric.all_gather(z,
-sync_grads=True)` in Fabric, `torch.distributed.nn.functional.all_gather(z)` elsewhere.
+sync_grads=True)` in Fabric, elsewhere a function whose backward adds up over the ranks (the fix has it).
 
 ## Versions and sources
 
@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Place, Record, Severity, Site, log_pattern
 
+from .._words import GATHER
 from ._cut_by_gather import Gather, gather_of_loss
 
 AILMENT = Ailment("DDP1566", Severity.ERROR)
@@ -96,6 +97,5 @@ def _with_gradients(gather: Gather) -> Fix:
     is_list = gather.shown.endswith("all_gather")
     return Fix(
         "gather with gradients, each time that the loss is made of it",
-        diff=f"-{call}\n+from torch.distributed.nn.functional import all_gather\n"
-        f"+{put}{f'all_gather({given})' if is_list else f'torch.cat(all_gather({given}))'}",
+        diff=f"{GATHER}-{call}\n+{put}Gather.apply({given}){'.chunk(dist.get_world_size())' if is_list else ''}",
     )

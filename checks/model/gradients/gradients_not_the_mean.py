@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 from ..._ledger import line_of, norms, sheets
 from ..._updates import TOLD, updates
 from .._owners import shared_out
+from .._words import listed
 
 if TYPE_CHECKING:
     from ..._sheets import Sheet
@@ -128,7 +129,7 @@ def _compared(steps: list[Sheet], says: Callable[[Sheet], tuple[str, Fix] | None
     if said[-1] and len({each and each[0] for each in said}) == 1:
         message, fix = said[-1]
         last = steps[-1]
-        line = max(last.lines_that_tell, key=lambda each: each.size)
+        line = max(last.lines_that_tell, key=lambda each: ((each.times_mean(0) or 0) * (fix is ONCE), each.size))
         where = f"rank 0 to {len(last.ranks) - 1}, step {last.number}"
         mean = math.hypot(*line.mean[:-1])
         yield Finding(
@@ -138,7 +139,7 @@ def _compared(steps: list[Sheet], says: Callable[[Sheet], tuple[str, Fix] | None
                 Evidence(
                     f"the step is given {math.hypot(*(line.given[0] or (0.0,))[:-1]) / mean:.4g} times the ranks' mean"
                     + _words(_clipped_to(last)),
-                    "1 times",
+                    f"1/{len(last.ranks)} of that, as the others" if fix is ONCE else "1 times",
                     where,
                 ),
             ),
@@ -148,7 +149,21 @@ def _compared(steps: list[Sheet], says: Callable[[Sheet], tuple[str, Fix] | None
 
 
 def _said(step: Sheet) -> tuple[str, Fix] | None:
-    return _multiple(step) if _times(step) else _mixed(step)
+    return (_twice(step) or _multiple(step)) if _times(step) else _mixed(step)
+
+
+def _twice(step: Sheet) -> tuple[str, Fix] | None:
+    """Look for parameters that are reduced twice in a step, as a tied weight is; what is sent says so as well."""
+    times, ranks = _times(step), len(step.ranks)
+    once = [each for each in times if _all_are([each], min(times))]
+    twice = [line for line, each in zip(step.lines_that_tell, times, strict=True) if each not in once]
+    if not twice or not _all_are([each for each in times if each not in once], ranks * min(times)):
+        return None
+    sent = sum(each.elements for each in step.exchanged("gradient") if each.when == "after backward")
+    if sent != step.elements + sum(line.size for line in twice):
+        return None  # somebody gives them another weight
+    names = listed([line.name for line in twice], 3)
+    return f"{names}: summed twice over {ranks} ranks in a step, {ranks} times as much as the other gradients", ONCE
 
 
 def _times(step: Sheet) -> list[float]:
@@ -231,6 +246,11 @@ def _all_are(values: list[float], wanted: float) -> bool:
 
 
 TWICE = Fix("divide once: DDP, and ReduceOp.AVG, have divided already", diff="-parameter.grad /= world_size")
+ONCE = Fix(
+    "reduce each parameter once: parameters() of the whole model has a tied weight once",
+    diff="-for part in parts:\n-    for parameter in part.parameters():\n-        dist.all_reduce(parameter.grad)\n"
+    "+for parameter in model.parameters():\n+    dist.all_reduce(parameter.grad)",
+)
 REDUCE = Fix(
     "reduce the gradients over all ranks",
     diff="-dist.broadcast(parameter.grad, 0)\n+dist.all_reduce(parameter.grad)\n"

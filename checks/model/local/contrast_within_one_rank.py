@@ -19,8 +19,7 @@ that step. Print the shape of the matrix of similarities on each rank.
 
 Gather the embeddings of all ranks, with gradients, before they are compared:
 
-    from torch.distributed.nn.functional import all_gather
-    everybody = torch.cat(all_gather(embeddings))
+    everybody = Gather.apply(embeddings)  # the function that the fix has
 
 It is a note: a batch on each rank that is large enough by itself is a choice, too.
 
@@ -50,6 +49,7 @@ from ddpdoctor.check import (
 )
 
 from .._alike import earlier, without_parallelism
+from .._words import GATHER
 from ._products import gathers, squares
 
 AILMENT = Ailment("DDP1551", Severity.NOTE)
@@ -80,8 +80,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         ),
         Fix(
             "gather the embeddings of all ranks, with their gradients, before they are compared",
-            diff="+from torch.distributed.nn.functional import all_gather\n"
-            "+everybody = torch.cat(all_gather(embeddings))  # and the labels, by torch.distributed.all_gather\n"
+            diff=GATHER + "+everybody = Gather.apply(embeddings)  # and the labels, by torch.distributed.all_gather\n"
             "-similarities = embeddings @ embeddings.T\n+similarities = embeddings @ everybody.T",
         ),
         Place(file=file or None, line=line or None),

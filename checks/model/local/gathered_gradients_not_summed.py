@@ -15,6 +15,9 @@ steps, at an all_gather in the `forward` of such a function that is given what h
 gradients are averaged over all ranks; and at what the source of its `backward` does: it calls no communication, or
 divides by the number of ranks, or takes a fixed place of what was added up.
 
+So is a function of one's own that adds up over the ranks in forward (statistics of normalisation, say), where backward
+calls no communication and each rank's loss is another: each of the losses has the sum in it.
+
 Silent where the script multiplies a gradient or a loss by the number of ranks, which makes up for it where all ranks
 compute the same loss, where backward calls other functions of the script's own, and for gathers within a group, as
 those of parallelism within a model.
@@ -71,13 +74,72 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     ranks = without_parallelism(event, training)
     if not ranks:
         return
-    steps = [_gathers(each) for each in (ranks, *earlier(event, training))]
-    if len(steps) != SURE or not all(steps):
+    past = [ranks, *earlier(event, training)]
+    if len(past) != SURE:
         return
-    for file, line in steps[0] & steps[1]:
+    for file, line in set.intersection(*map(_gathers, past)):
         found = _wrong(file, line)
         if found is not None:
             yield _finding(len(ranks), event, (file, line), found)
+    if all(_has_own_losses(each) for each in past):
+        for file, line in set.intersection(*map(_reduces, past)):
+            if (at := _handed_on(file, line, event)) and at:
+                yield _reduced(len(ranks), event, (file, line), at)
+
+
+def _has_own_losses(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether each rank asks for the gradients of a loss of its own: of one that all have, the sum is counted once."""
+    losses = [each.loss for each in ranks.values()]
+    return None not in losses and len(set(losses)) == len(losses)
+
+
+def _reduces(ranks: dict[int, StepFingerprinted]) -> set[tuple[str, int]]:
+    """Return the lines that add up over all ranks before backward, on all ranks."""
+    told = [
+        {(each.file, each.line) for each in step.exchanges
+         if each.operation == "all_reduce" and each.when == "before backward"}
+        for step in ranks.values()
+    ]  # fmt: skip
+    return set.intersection(*told)
+
+
+def _handed_on(file: str, line: int, event: StepFingerprinted) -> int:
+    """Return the last line of a backward that communicates nothing, where forward adds up; 0 where it does."""
+    tree = tree_of(file).module
+    owner = next((each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and _gathers_at(each, line)), None)
+    backward = _method(owner, "backward") if owner is not None else None
+    steps = tree_of(event.site.file).module if event.site is not None else tree
+    if owner is None or backward is None or _multiplies_by_world(owner) or _multiplies_by_world(steps):
+        return 0
+    calls = [each for each in ast.walk(backward) if isinstance(each, ast.Call)]
+    if any(TALKS.search(last_name(each.func) or "") for each in calls) or not all(map(_is_plain, calls)):
+        return 0
+    ends = [each for each in ast.walk(backward) if isinstance(each, ast.Return) and each.value is not None]
+    return ends[-1].lineno if ends else 0
+
+
+def _reduced(ranks: int, event: StepFingerprinted, sums: tuple[str, int], at: int) -> Finding:
+    file, line = sums
+    code = next((each for each in tree_of(file).of(ast.Return) if each.lineno == at and each.value is not None), None)
+    given = ast.unparse(code.value) if code is not None and isinstance(code.value, ast.Name) else "gradient"
+    return Finding(
+        f"the backward of an all_reduce hands on what its own rank's loss says alone: {ranks} ranks have losses of "
+        "their own, and what a sample changes in those of the others is lost",
+        (
+            Evidence(
+                "all_reduce in forward: the sum is part of each rank's loss", "", f"{file}:{line}, step {event.number}"
+            ),
+            Evidence(
+                "backward communicates nothing", "the gradients of the sum, added up over all ranks", f"{file}:{at}"
+            ),
+        ),
+        Fix(
+            "add up the gradients in backward as well",
+            diff=f" def backward(ctx, {given}):\n+    {given} = {given}.contiguous().clone()\n"
+            f"+    dist.all_reduce({given})\n     return {given}",
+        ),
+        Place(file=file, line=at),
+    )
 
 
 def _gathers(ranks: dict[int, StepFingerprinted]) -> set[tuple[str, int]]:
@@ -146,7 +208,7 @@ def _divides(node: ast.AST) -> bool:
     return bool(WORLD.search(ast.unparse(divisor)))
 
 
-def _multiplies_by_world(tree: ast.Module) -> bool:
+def _multiplies_by_world(tree: ast.AST) -> bool:
     """Whether anything in the file is multiplied by the number of ranks."""
     for node in ast.walk(tree):
         match node:

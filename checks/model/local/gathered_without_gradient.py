@@ -15,8 +15,8 @@ What a momentum encoder or `.detach()` has given is meant to have none.
 
 ## How to mend it
 
-    from torch.distributed.nn.functional import all_gather
-    everybody = torch.cat(all_gather(embeddings))
+Gather by a function of one's own, whose backward adds up the gradients of all ranks and hands on this rank's part (the
+fix has it). `torch.distributed.nn.functional.all_gather` does the same; torch 2.13 warns that it is deprecated.
 
 Or put this rank's own back into its place, which carries the gradients that this rank can know:
 
@@ -47,6 +47,7 @@ from ddpdoctor.check import (
 )
 
 from .._alike import earlier, of_one_model
+from .._words import GATHER
 
 AILMENT = Ailment("DDP1556", Severity.WARNING)
 SURE = 2  # steps
@@ -71,15 +72,15 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         "compared with",
         (
             Evidence(f"{sent.operation} is given what has a gradient, and gives what has none",
-                     "torch.distributed.nn.functional.all_gather", f"{sent.file}:{sent.line}"),
+                     "a gather whose backward adds up over the ranks", f"{sent.file}:{sent.line}"),
             Evidence(f"a product of {product.rows} x {product.columns}: this rank's embeddings, with those of this and "
                      f"{others} other rank{'s' if others > 1 else ''}", "both sides with gradients",
                      f"the graph of the loss, step {event.number}"),
         ),
         Fix(
             "gather with gradients",
-            diff="-dist.all_gather(gathered, embeddings)\n-everybody = torch.cat(gathered)\n"
-            "+from torch.distributed.nn.functional import all_gather\n+everybody = torch.cat(all_gather(embeddings))",
+            diff=f"{GATHER}-dist.all_gather(gathered, embeddings)\n-everybody = torch.cat(gathered)\n"
+            "+everybody = Gather.apply(embeddings)",
         ),
         Place(file=sent.file or None, line=sent.line or None),
     )  # fmt: skip

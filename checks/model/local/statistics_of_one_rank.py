@@ -48,6 +48,7 @@ DINO (facebookresearch/dino, main_dino.py): `update_center` adds up over the ran
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -64,6 +65,8 @@ from ddpdoctor.check import (
     StepFingerprinted,
     Training,
     probe,
+    spans,
+    tree_of,
     watch,
 )
 
@@ -191,14 +194,25 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
             Evidence(f"different in the last {SURE} compared steps", "", "all ranks"),
         ),
         Fix(
-            "add up over all ranks before it is updated"
-            if updated
-            else "compute it from all samples, or give rank 0's",
-            diff="+dist.all_reduce(sums)  # and the number of samples, before they are divided"
-            if updated
-            else "\n".join(f"+dist.broadcast({each}, src=0)" for each in paths),
+            "update it with the samples of all ranks" if updated else "compute it from all samples, or give rank 0's",
+            diff=_summed_up(*updated) if updated else "\n".join(f"+dist.broadcast({each}, src=0)" for each in paths),
         ),
         Place(file=file or None, line=line or None),
+    )
+
+
+def _summed_up(file: str, line: int) -> str:
+    """Return how what a method counts comes from the samples of all ranks, in its own names."""
+    around = [each for each in tree_of(file).of(ast.FunctionDef) if spans(each, line)]
+    given = around[-1].args.args[1:] if around and around[-1].name != "__init__" else []
+    if not given:
+        return "+dist.all_reduce(sums)  # and the number of samples, before they are divided"
+    said, name = ast.unparse(around[-1]), given[0].arg
+    joins = "np.concatenate" if re.search(r"\b(np|numpy)\.", said) else "torch.cat"
+    return (
+        f" {said.partition(chr(10))[0] if not around[-1].decorator_list else f'def {around[-1].name}(...):'}\n"
+        "+    parts = [None] * dist.get_world_size()\n"
+        f"+    dist.all_gather_object(parts, {name})\n+    {name} = {joins}(parts)"
     )
 
 

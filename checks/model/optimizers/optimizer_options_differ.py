@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     Training,
     place,
     rank_condition,
+    spans,
     tree_of,
     watch,
 )
@@ -113,8 +114,63 @@ def _fix(event: StepFingerprinted, held: ParametersHeld, name: str, training: Tr
                 f"give every rank the same {name}: {PLATEAU} sets it by a metric, which has to be that of all ranks",
                 diff="-scheduler.step(metric_of_this_rank)\n+scheduler.step(metric_of_all_ranks)   # reduced before",
             )
-        diff = "-if rank == 0:\n-    scheduler.step()\n+scheduler.step()"
+        return _since(event, held, name)
     return Fix(f"give every rank the same {name}", diff=diff)
+
+
+def _since(event: StepFingerprinted, held: ParametersHeld, name: str) -> Fix:
+    """Return how an option stays the same on all ranks, by what sets it in the file that steps."""
+    site = event.site or held.site
+    file = site.file if site else ""
+    written = _written(file, name)
+    if not written and _stepped(file):
+        diff = "-if rank == 0:\n-    scheduler.step()\n+scheduler.step()"
+        return Fix(f"give every rank the same {name}", diff=diff)
+    guards = [each for each in tree_of(file).of(ast.If) if written and spans(each, written[0])]
+    if len(written) == 1 and guards:
+        test = max(guards, key=lambda each: each.lineno).test
+        return Fix(
+            f"decide by a number of all ranks: {name} is set where {ast.unparse(test)}, which each decides by its own",
+            diff=_reduced(file, test),
+        )
+    return Fix(
+        f"give every rank rank 0's {name}",
+        diff=f'+told = [[group["{name}"] for group in optimizer.param_groups]]\n'
+        "+dist.broadcast_object_list(told, src=0)\n"
+        f'+for group, value in zip(optimizer.param_groups, told[0]):\n+    group["{name}"] = value',
+    )
+
+
+def _reduced(file: str, test: ast.expr) -> str:
+    """Return the lines by which a condition is the same on all ranks: its number is reduced, or rank 0 decides."""
+    tree = tree_of(file)
+    names = [each.id for each in ast.walk(test) if isinstance(each, ast.Name)]
+    computed = {
+        target.id
+        for each in tree.of(ast.Assign)
+        if isinstance(each.value, ast.Call) and each.lineno < test.lineno
+        for target in each.targets
+        if isinstance(target, ast.Name) and tree.function(each) is tree.function(test)
+    }
+    called = {each.func.value for each in ast.walk(test)
+              if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)}  # fmt: skip
+    owners = {each.id for each in called if isinstance(each, ast.Name)}
+    number = next((each for each in names if each in computed - owners), "")
+    if number:
+        return (
+            f"+total = torch.tensor(float({number}))\n+dist.all_reduce(total)\n"
+            f"+{number} = total.item() / dist.get_world_size()\n if {ast.unparse(test)}:"
+        )
+    return (
+        f"+decided = [bool({ast.unparse(test)})]\n+dist.broadcast_object_list(decided, src=0)\n"
+        f"-if {ast.unparse(test)}:\n+if decided[0]:"
+    )
+
+
+def _stepped(file: str) -> list[int]:
+    """Return the lines of a file that step a scheduler."""
+    called = [(node.lineno, ast.unparse(node.func)) for node in tree_of(file).of(ast.Call)]
+    return [line for line, name in called if name.endswith(".step") and SCHEDULER.search(name)]
 
 
 def _line(event: StepFingerprinted, held: ParametersHeld, name: str) -> Place:
@@ -123,11 +179,7 @@ def _line(event: StepFingerprinted, held: ParametersHeld, name: str) -> Place:
         return found_at
     if event.number == 1 or event.site is None:
         return place(held.site)
-    tree = tree_of(event.site.file)
-    written = _written(event.site.file, name)
-    called = [(node.lineno, ast.unparse(node.func)) for node in tree.of(ast.Call)]
-    stepped = [line for line, name in called if name.endswith(".step") and SCHEDULER.search(name)]
-    found = written or stepped
+    found = _written(event.site.file, name) or _stepped(event.site.file)
     return Place(file=event.site.file, line=found[0]) if len(found) == 1 else place(event.site)
 
 

@@ -31,10 +31,25 @@ internal design: the constructor broadcasts the state of the module that it is g
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    Site,
+    StepFingerprinted,
+    Training,
+    Wrapped,
+    statement_at,
+    tree_of,
+    watch,
+)
 
 from ..._ledger import have_parted, sheet
 from ..._sheets import Print, multiple_of
@@ -56,7 +71,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return  # what is copied from the trained weights differs as they do
     for module in modules(event, training, SURE):
         if not _found(_before(module)) and (names := _found(module)):
-            yield _finding(module, names, event, follows=not _stays(names[0], SURE))
+            copied = names[0].is_parameter and not _stays(names[0], SURE)
+            wrapped = training.of(Wrapped, pid=event.pid) if copied else []
+            yield _finding(module, names, event, before=wrapped[-1].site if wrapped else None)
 
 
 def _before(module: Module) -> Module:
@@ -108,22 +125,47 @@ def _stays(each: Seen, steps: int) -> bool:
     return all(row == last[0] for row in last)
 
 
-def _finding(module: Module, found: list[Seen], event: StepFingerprinted, *, follows: bool) -> Finding:
+def _finding(module: Module, found: list[Seen], event: StepFingerprinted, *, before: Site | None) -> Finding:
     used, names = module.used, [each.name for each in found]
+    held = f"{used.variable}, a {used.kind}," if used.variable else f"{used.kind},"
     values = [each for each in found[0].prints[-1] if each]
     told = ", ".join(f"{each[0]:.4g} on rank {rank}" for rank, each in enumerate(values[:8]))
     what = counted(len(names), "parameter" if found[0].is_parameter else "buffer")
-    how = "come nearer by one factor" if follows else "did not change"
+    how = "did not change" if _stays(found[0], SURE) else "come nearer by one factor"
     return Finding(
-        f"{used.kind}, which the training calls and does not train, is not the same on all ranks: {listed(names, 4)}",
+        f"{held} which the training calls and does not train, is not the same on all ranks: {listed(names, 4)}",
         (
             Evidence(f"a projection of {names[0]}: {told}", "the same on all ranks", f"before step {event.number}"),
             Evidence(f"{what} of {used.kind} differ, and {how} since {SURE - 1} compared steps", "", "all ranks"),
+            *([Evidence("a copy of weights that were another rank's own: it stands before DDP, which gives all ranks "
+                        "those of rank 0", "copied after that", str(before))] if before else []),
         ),
-        Fix(
+        (_after_wrapping(used.variable, before) if before else None)
+        or Fix(
             "give rank 0's to all before the first step; compute statistics from the data of all ranks",
-            diff="+for tensor in module.state_dict().values():  # or seed all ranks alike before it is built\n"
-            "+    dist.broadcast(tensor, src=0)",
+            diff=f"+for tensor in {used.variable or 'module'}.state_dict().values():  # or seed all ranks alike before "
+            "it is built\n+    dist.broadcast(tensor, src=0)",
         ),
         Place(file=used.file, line=used.line),
+    )  # fmt: skip
+
+
+def _after_wrapping(variable: str, wraps: Site) -> Fix | None:
+    """Return the lines that make the copy and that wrap the model, in the right order; None where they are not seen."""
+    tree = tree_of(wraps.file)
+    wrapping = statement_at(tree, wraps.line)
+    made = [
+        each
+        for each in tree.of(ast.Assign)
+        if wrapping is not None
+        and each.lineno < wrapping.lineno
+        and tree.function(each) is tree.function(wrapping)
+        and any(ast.unparse(target) in {variable, variable.partition(".")[0]} for target in each.targets)
+    ]
+    if wrapping is None or not made or not isinstance(wrapping, ast.Assign):
+        return None
+    copies = ast.unparse(made[-1])
+    return Fix(
+        f"make {ast.unparse(made[-1].targets[0])} after DDP has given all ranks the same weights",
+        diff=f"-{copies}\n {ast.unparse(wrapping)}\n+{copies}",
     )

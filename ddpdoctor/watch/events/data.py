@@ -13,7 +13,8 @@ class Sampler:
 
     ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks. ``draws``: it
     can draw from a generator of the process. ``shares``: into so many Accelerate's own batch sampler, which is around
-    it, cuts what it draws. ``of_batches``: it is a batch sampler, of another kind than torch's.
+    it, cuts what it draws. ``of_batches``: it is a batch sampler, of another kind than torch's. ``held_as`` is the
+    attribute of the loader that holds it.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Sampler:
     shares: int | None = None
     draws: bool = True
     of_batches: bool = False
+    held_as: str = "sampler"
 
     @property
     def claims_to_shuffle(self) -> bool:

@@ -65,6 +65,7 @@ class Used(NamedTuple):
     """A module that was called between two steps, and is no part of another: what of it no optimizer holds.
 
     The first ``parameters`` of ``names`` are parameters, the others buffers; ``prints`` are as before the step.
+    ``variable`` is what the user's code holds it by, empty where that was not seen.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Used(NamedTuple):
     prints: Prints
     file: str
     line: int
+    variable: str = ""
 
 
 class Factor(NamedTuple):

@@ -109,7 +109,15 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
 
     decides = deciding(loader)
     of_batches = decides is loader.batch_sampler and not isinstance(decides, BatchSampler)
-    return replace(sampler_itself(recorder, decides, shares=_shares(loader.batch_sampler)), of_batches=of_batches)
+    told = sampler_itself(recorder, decides, shares=_shares(loader.batch_sampler))
+    return replace(told, of_batches=of_batches, held_as=_held_as(loader, decides))
+
+
+def _held_as(loader: Any, sampler: Any) -> str:
+    """Return the attribute of a loader that holds its sampler: ``sampler`` is a filler where batches are given."""
+    if sampler is loader.sampler:
+        return "sampler"
+    return "batch_sampler" if sampler is loader.batch_sampler else "batch_sampler.sampler"
 
 
 def sampler_itself(recorder: Process, sampler: Any, shares: int | None = None) -> Sampler:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.events import EvaluatedWith, Used
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.compiled import has_compiled, is_traced
+from ddpdoctor.watch.rank.model.parameter_names import modules_in_sight
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.user_frames import user_site
 
@@ -42,11 +43,12 @@ class Outermost:
     parameters: int
     folds: list[Any]
     site: Site | None
+    variable: str
 
     def told(self, prints: list[tuple[float, ...] | None]) -> Used:
         """Return what an event has of it."""
         file, line = (self.site.file, self.site.line) if self.site else ("", 0)
-        return Used(self.kind, self.names, self.sizes, self.parameters, tuple(prints), file, line)
+        return Used(self.kind, self.names, self.sizes, self.parameters, tuple(prints), file, line, self.variable)
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class Calls:
     recorder: Process
     shards: Shards
     trains: bool = True
-    roots: list[tuple[weakref.ref[Any], Site | None]] = field(default_factory=list)
+    roots: list[tuple[weakref.ref[Any], Site | None, str]] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
     handle: Any = None
     count: int = 0
@@ -92,11 +94,11 @@ class Calls:
     def _take(self, module: Any) -> None:
         self.known.update(map(id, module.modules()))
         if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
-            self.roots.append((weakref.ref(module), user_site()))
+            self.roots.append((weakref.ref(module), user_site(), _variable(module)))
 
     def replica(self, held: set[int]) -> Any:
         """Return the first module that was called and that optimizers hold all trained parameters of; None without."""
-        for reference, _ in self.roots:
+        for reference, *_ in self.roots:
             module = reference()
             trained = [each for each in module.parameters() if each.requires_grad] if module is not None else []
             if trained and all(id(each) in held for each in trained):
@@ -106,7 +108,7 @@ class Calls:
     def look(self, held: set[int]) -> list[Outermost]:
         """Fold what was called; ``held`` are the identities of what optimizers hold, which are compared elsewhere."""
         found = []
-        for reference, site in self.roots:
+        for reference, site, variable in self.roots:
             module = reference()
             if module is None:
                 continue
@@ -120,7 +122,7 @@ class Calls:
                 names = tuple(name for name, _ in named)
                 sizes = tuple(each.numel() for _, each in named)
                 folds = [fold(each) for _, each in named]
-                found.append(Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site))
+                found.append(Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site, variable))
         return found
 
 
@@ -146,6 +148,13 @@ class EvaluationCalls:
         used = tuple(each for each in told if each.parameters)
         if used:
             recorder.emit(EvaluatedWith, number=self.begun, used=used)
+
+
+def _variable(module: Any) -> str:
+    """Return what the user's code holds a module by, of the outermost function that has a name for it."""
+    paths = [path for path, each in modules_in_sight().items() if each is module]
+    plain = [path for path in paths if not path.startswith("self.")]
+    return (plain or paths or [""])[-1]
 
 
 def _is_learning() -> bool:
