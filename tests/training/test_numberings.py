@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from ddpdoctor.checks.data.shares._numberings import made_at
+from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.numberings import _numbering
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORDS = [f"word{number}" for number in range(20)]
 
@@ -20,3 +27,27 @@ def test_a_table_has_no_gap_and_begins_where_tables_do(first: int, words: int, *
 
     assert (_numbering("vocab", table) == table) == is_one
     assert _numbering("vocab", {**table, "last": first + words + 1}) is None
+
+
+def test_the_line_that_orders_a_table_by_a_set_is_shown_sorted(tmp_path: Path) -> None:
+    """The set that a table's words come from is found, also where another line numbers them."""
+    file = tmp_path / "corpus.py"
+    file.write_text(
+        "def table(words):\n    classes = list(set(words))\n    ids = {c: i for i, c in enumerate(classes)}\n"
+    )
+
+    made = made_at("data.ids", Site(str(file), 3, "table"))
+
+    assert made is not None
+    assert (made.line, made.sorted) == (2, "-classes = list(set(words))\n+classes = sorted(set(words))")
+
+
+def test_a_table_that_is_sorted_already_is_left_as_it_is(tmp_path: Path) -> None:
+    """Its own line is named, without a change."""
+    file = tmp_path / "corpus.py"
+    file.write_text("def table(words):\n    ids = {c: i for i, c in enumerate(sorted(set(words)))}\n")
+
+    made = made_at("ids", Site(str(file), 2, "table"))
+
+    assert made is not None
+    assert (made.line, made.sorted) == (2, "")

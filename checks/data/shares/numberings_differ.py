@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Numbered, Severity, Training, place, watch
 
 from ..._evaluations import shares_gradients
-from ._numberings import renumbered
+from ._numberings import made_at, renumbered
 
 AILMENT = Ailment("DDP624", Severity.ERROR)
 
@@ -47,16 +47,20 @@ def while_training(event: Numbered, training: Training) -> Iterator[Finding]:
         apart, common = renumbered(first, other)
         if not apart:
             continue
+        made = made_at(event.name, event.site)
         yield Finding(
             f"{event.name} gives the same words other numbers on each rank: {apart} of {common} that were "
             f"looked at differ between rank {first.rank} and rank {other.rank}",
             tuple(
                 Evidence(", ".join(each.first), "the same on each rank", f"rank {rank}, {event.name}")
                 for rank, each in ranks.items()
-            )[:8],
+            )[:8]
+            + ((Evidence(made.code, "one order on all ranks", f"{made.file}:{made.line}"),) if made else ()),
             Fix(
                 "number them in one order on all ranks",
-                diff="-{name: number for number, name in enumerate(set(names))}\n"
+                diff=made.sorted
+                if made and made.sorted
+                else "-{name: number for number, name in enumerate(set(names))}\n"
                 "+{name: number for number, name in enumerate(sorted(set(names)))}",
             ),
             place(event.site),
