@@ -35,7 +35,8 @@ def find(targets: Sequence[int]) -> Job:
     """
     there, closed = pythons()
     started = {**spawned(there), **with_children(there)}
-    others = {pid: each for pid, each in there.items() if pid not in started and not is_launcher(each.command)}
+    apart = {pid: each for pid, each in there.items() if not {pid, each.parent} & {*started}}  # no loader's workers
+    others = {pid: each for pid, each in apart.items() if not is_launcher(each.command)}
     found = jobs(there, {**started, **self_told(others)})
     chosen = [each for each in found if _has(each, targets)] if targets else list(found)
     if len(chosen) == 1:

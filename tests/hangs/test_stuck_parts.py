@@ -151,12 +151,14 @@ class TestRanksThatSetTheirNumber:
         commands: dict[int, str],
         variables: dict[int, dict[str, int]] | None = None,
         workers: dict[int, int] | None = None,
+        listens: Iterable[int] = (),
     ) -> dict[int, tuple[int, int]]:
         """Return rank and world size by process; the first one has the store, and all have gloo's ports besides."""
         first = min(commands)
+        at_store = {first, *listens}
 
         def ends(pid: int) -> self_told.Ends:
-            listens = {40000 + pid} | ({self.STORE} if pid == first else set())
+            listens = {40000 + pid} | ({self.STORE} if pid in at_store else set())
             return self_told.Ends(
                 frozenset(listens), frozenset({("127.0.0.1", self.STORE), ("127.0.0.1", 40000 + first)})
             )
@@ -177,6 +179,11 @@ class TestRanksThatSetTheirNumber:
         """And a loader's worker, which has the sockets of its parent, is none."""
         found = self.found(monkeypatch, {7: "python a.py", 8: "python a.py", 9: "python a.py"}, workers={9: 8})
         assert found == {7: (0, 2), 8: (1, 2)}
+
+    def test_no_worker_is_taken_for_rank_0(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """That of rank 0 listens at the store as well, and is told the same options."""
+        options = {7: "python a.py --rank 0", 8: "python a.py --rank 1", 9: "python a.py --rank 0"}
+        assert self.found(monkeypatch, options, workers={9: 7}, listens={7, 9}) == {7: (0, 2), 8: (1, 2)}
 
     def test_options_and_variables_tell_of_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """``--rank``, or what the script calls rank; the size of the world, as far as it is told."""
@@ -651,6 +658,23 @@ class TestOwnLauncher:
         assert {pid: each.rank for pid, each in found.items()} == {900_001: 2, 900_002: 3}
         [job] = jobs_module.jobs({each.pid: each for each in processes}, found)
         assert [rank.pid for rank in job.ranks] == [900_001, 900_002]
+
+    def test_workers_of_the_ranks_are_no_training(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One of each rank: a pair with the sockets of the two ranks, of which one listens at the store."""
+        monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
+        second = {"LOCAL_RANK": "1", **self.TOLD, "NODE_RANK": "0", "WORLD_SIZE": "2"}
+        processes = [
+            python(900_001, 1, None), python(900_002, 900_001, None, **second), python(900_003, 900_001, None),
+            python(900_004, 900_002, None, **second),
+        ]  # fmt: skip
+        store = frozenset({("127.0.0.1", 1)})
+        monkeypatch.setattr(examine, "pythons", lambda: ({each.pid: each for each in processes}, 0))
+        monkeypatch.setattr(
+            self_told, "_ends", lambda pid: self_told.Ends(frozenset({1} if pid in {900_001, 900_003} else ()), store)
+        )
+        job = examine.find([])
+
+        assert [(each.pid, each.identity.rank) for each in job.ranks] == [(900_001, 0), (900_002, 1)]
 
     @pytest.mark.parametrize("more", [{"RANK": "1"}, {"LOCAL_RANK": "0"}, {"WORLD_SIZE": ""}, {"NODE_RANK": "x"}])
     def test_other_launchers_tell_more(self, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> None:

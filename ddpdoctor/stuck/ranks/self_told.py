@@ -40,7 +40,7 @@ def self_told(pythons: Mapping[int, Python]) -> dict[int, Identity]:
     for first, port in _stores(ends):
         together = [pid for pid, each in ends.items() if any(to == port for _, to in each.connected)]
         apart = [pid for pid in together if pythons[pid].parent not in together]  # a loader's worker has the same
-        told = _told(first, port, {pid: pythons[pid] for pid in apart})
+        told = _told(first, port, {pid: pythons[pid] for pid in apart}) if first in apart else {}
         if any(each.world_size > 1 for each in told.values()):  # one alone can be what is left of several
             found |= told
     return found
