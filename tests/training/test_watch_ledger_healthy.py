@@ -330,6 +330,31 @@ HEALTHY = {
 }
 
 
+def test_messages_to_neighbours_are_no_clock(jobs: Jobs, tmp_path: Path) -> None:
+    """Of ranks in a row the one between has two neighbours, so that gloo counts more of it in each step."""
+    body = """
+        def swap():
+            near = [each for each in (rank - 1, rank + 1) if 0 <= each < world]
+            sends = [dist.P2POp(dist.isend, torch.ones(2), each) for each in near]
+            gets = [dist.P2POp(dist.irecv, torch.ones(2), each) for each in near]
+            for each in dist.batch_isend_irecv(sends + gets):
+                each.wait()
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(6):
+            swap()
+            step(model, optimizer)
+    """
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + dedent(body) + END, encoding="utf-8")
+
+    launch = Launch(script=script, ranks=3, hang_after=100.0)
+    outcomes, found, _ = watch_in_pool(launch, CHECKS, jobs, lambda _: False)
+
+    assert [str(each) for each in outcomes if not isinstance(each, Returned)] == []
+    assert [(each.check.slug, each.finding.message) for each in found] == []
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_found(name: str, jobs: Jobs, tmp_path: Path) -> None:
     """The script ends well on two ranks, and no check says anything."""

@@ -14,8 +14,8 @@ share. Here a step of the same number was made at different times of that clock,
 FSDP1 says it when it gathers the optimizer's state: "Rank 2 has different values for step: 49996.0 Other ranks:
 49991.0".
 
-Silent where gradients are not exchanged, where there are groups of some ranks, and where only the number of
-micro-batches differs.
+Silent where gradients are not exchanged, where there are groups of some ranks or messages from rank to rank, and where
+only the number of micro-batches differs.
 
 ## How to mend it
 
