@@ -103,6 +103,27 @@ def test_a_lock_and_who_holds_it(waiting: Waiting, tmp_path: Path) -> None:
         assert (found.process, found.command) == (holder, f"ps -fp {holder}")
 
 
+def test_a_lock_that_a_child_inherited(waiting: Waiting, tmp_path: Path) -> None:
+    """Who took it has closed the file: a worker that was forked meanwhile has it open, and with it the lock."""
+    path = tmp_path / "x.lock"
+    taker = waiting.start(
+        "f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX)\n"
+        "if os.fork():\n    f.close(); open(sys.argv[1] + '.closed', 'w'); os.wait()\n"
+        "else:\n    time.sleep(600)",
+        str(path),
+    )
+    ends = time.monotonic() + PATIENCE
+    while not path.with_suffix(".lock.closed").exists() and time.monotonic() < ends:
+        time.sleep(0.01)
+    (child,) = psutil.Process(taker).children()
+    code = "f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX)"
+    found = waiting.seen(code, str(path), words=f"the lock of {path}")
+    child.kill()
+
+    assert f"which process {taker} took and which its child {child.pid} " in found.what
+    assert "fcntl.LOCK_UN" in found.mend
+
+
 def test_a_child_and_its_command(waiting: Waiting) -> None:
     """What a rank has started, by wait() and by the end of its output."""
     found = waiting.seen("subprocess.Popen(['sleep', '600']).wait()", words="the end of process")

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ddpdoctor.host.process.open_files import command_of, is_fifo, link_of
+from ddpdoctor.host.process.open_files import command_of, is_fifo, link_of, users_of
 from ddpdoctor.host.process.waits.wait import Awaited
+
+ANY = (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)
 
 
 def locked_files(pid: int) -> Iterator[str]:
@@ -39,6 +41,15 @@ def lock(pid: int, descriptor: int) -> Awaited:
     held = [words for words in map(str.split, Path("/proc/locks").read_text().splitlines()) if words[1] != "->"]
     held = [words for words in held if words[5] == inode]
     for words in held:
+        if words[1] == "FLOCK" and (keeper := _inherited_by(name, inode, words[4])):
+            return Awaited(
+                f"the lock of {name}, which process {words[4]} took and which its child {keeper} "
+                f"({command_of(keeper)}) keeps: it was forked meanwhile, with the open file, whose lock goes when the "
+                "last copy is closed",
+                "unlock before the file is closed, fcntl.flock(file, fcntl.LOCK_UN): that holds for all copies of it",
+                f"ls -l /proc/{keeper}/fd",
+                int(words[4]),
+            )
         if words[4] != str(pid) and int(words[4]) > 0:
             holder = words[4]
             return Awaited(
@@ -53,6 +64,25 @@ def lock(pid: int, descriptor: int) -> Awaited:
             "take the lock once: flock is of an open file, and keeps a later open() out, in its own process too",
         )
     return Awaited(f"the lock of {name}, which a process of another host or container holds")
+
+
+def _inherited_by(name: str, inode: str, taker: str) -> int | None:
+    """Return who has the open file of a lock where the process that took the lock has it no more."""
+    if Path(f"/proc/{taker}").exists() and not os.access(f"/proc/{taker}/fd", os.R_OK):
+        return None  # another user's
+    keepers = [each for each in users_of(name, ANY) if _has_lock(each, {inode, taker})]
+    return keepers[0] if keepers and int(taker) not in keepers else None
+
+
+def _has_lock(pid: int, words: set[str]) -> bool:
+    """Whether an open file of a process has that lock of flock's: proc(5), "/proc/pid/fdinfo"."""
+    with suppress(OSError):
+        for each in Path(f"/proc/{pid}/fdinfo").iterdir():
+            with suppress(OSError):
+                lines = [line.split() for line in each.read_text().splitlines() if line.startswith("lock:")]
+                if any({"FLOCK", *words} <= {*line} for line in lines):
+                    return True
+    return False
 
 
 def opening(path: str) -> Awaited | None:
