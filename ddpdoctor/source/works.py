@@ -75,10 +75,15 @@ def _values(tree: Tree, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             if any(ast.unparse(target) == text for target in targets):
                 yield each.value
-        elif isinstance(each, (ast.For, ast.comprehension)) and ast.unparse(each.target) == text:
+        elif isinstance(each, (ast.For, ast.comprehension)) and text in _names(each.target):
             yield each.iter
         elif isinstance(each, ast.Call) and _adds_to(each.func, text):
             yield from each.args
+
+
+def _names(target: ast.expr) -> set[str]:
+    """Return what the items of a loop are called, or their parts."""
+    return {ast.unparse(each) for each in ast.walk(target) if isinstance(each, (ast.Name, ast.Attribute))}
 
 
 def _adds_to(called: ast.expr, text: str) -> bool:

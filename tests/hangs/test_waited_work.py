@@ -37,6 +37,15 @@ def both(x, y):
     for work in works:
         work.wait()  # here
 """
+UNPACKED = """
+class Tracker:
+    def track(self, step, value):
+        handle = dist.all_reduce(value, group=self.group, async_op=True)
+        self.pending.append((step, value, handle))
+    def flush(self):
+        for step, value, handle in self.pending:
+            handle.wait()  # here
+"""
 UNKNOWN = """
 def wait(work):
     work.wait()  # here
@@ -50,9 +59,10 @@ def wait(work):
         (MODULE, "all_reduce"),
         (ATTRIBUTE, "send"),
         (LISTED, "batch_isend_irecv"),
+        (UNPACKED, "all_reduce"),
         (UNKNOWN, ""),
     ],
-    ids=["of its function", "of the module", "of an object", "both ways", "of who calls"],
+    ids=["of its function", "of the module", "of an object", "both ways", "of a list of tuples", "of who calls"],
 )
 def test_the_handle_tells_what_is_waited_for(tmp_path: Path, text: str, expected: str) -> None:
     """A name is that of its own function, or of the module; an attribute is the object's, wherever it is given."""

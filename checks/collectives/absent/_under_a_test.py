@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, tests_around
 
-from ..hangs._told import seen, short, table
+from ..hangs._pairs import BY_HANDLE, MESSAGES, begun
+from ..hangs._told import seen, short, table, where
 from ._went_on import FIX
 
 if TYPE_CHECKING:
@@ -35,6 +36,24 @@ def under_a_test(event: Stalled) -> Finding | None:
     return None
 
 
+def begun_under_a_test(event: Stalled) -> Finding | None:
+    """Return that a rank waits by its handle for a call under a test, which another rank has not made in that group.
+
+    What was begun without waiting is missed later, wherever the ranks are then.
+    """
+    for one in event.ranks:
+        by_handle = one.operation.startswith(BY_HANDLE) and one.operation not in MESSAGES
+        call = begun(one) if by_handle else None
+        if call is None or call.site is None:
+            continue
+        tests = [each for each in tests_around(call.site.file, call.site.line) if "__name__" not in each]
+        for other in event.ranks if tests else ():
+            theirs = [each.number for each in other.recent if each.group == call.group]
+            if other is not one and theirs and max(theirs) < call.number:
+                return _decided_apart(one, call.site, tests[0], other, event)
+    return None
+
+
 def _has_returned(one: Position, inner: Site, other: Position) -> bool:
     """Whether a rank stands at a line that has called the function, above a test, that another rank is in."""
     lines = {(each.file, each.line) for each in other.stack}
@@ -55,7 +74,7 @@ def _has_passed(one: Position, inner: Site, other: Position, at: Site) -> bool:
 
 def _decided_apart(one: Position, at: Site, test: str, other: Position, event: Stalled) -> Finding:
     return Finding(
-        f"rank {one.rank} waits in {one.operation} at {short(one.site)}, which is reached where `{test}`; rank "
+        f"rank {one.rank} {where(one)}, which is reached where `{test}`; rank "
         f"{other.rank} has not come there, and waits in {other.operation} at {short(other.site)}",
         (Evidence(f"reached where {test}", "the same answer on all ranks", str(at)), *seen(event)),
         FIX,

@@ -54,6 +54,7 @@ from ..._few import few
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words
 from ..hangs._losses import Loss, on_loss
+from ..hangs._pairs import BY_HANDLE
 from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import iterations
@@ -65,7 +66,7 @@ from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._accumulated import no_sync_in, unlike_accumulation
 from ._alike import left_out_of_loop
-from ._under_a_test import under_a_test
+from ._under_a_test import begun_under_a_test, under_a_test
 from ._went_on import FIX, UNEVEN, left_out_by, uneven, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
@@ -160,6 +161,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
     yield (
         _in_iterations(event)
+        or begun_under_a_test(event)
         or left_out_by(event)
         or _after_a_loop(event, training)
         or under_a_test(event)
@@ -237,6 +239,8 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
     ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
     if ahead.forwards == behind.forwards > 0 and (unsynced := no_sync_in(loop)):
         return unlike_accumulation(ahead, behind, unsynced, event)
+    if found.loop.alike and ahead.operation.startswith(BY_HANDLE):
+        return None  # it waits for what it began before, in the loop perhaps: it can as well have called more
     if (by_test := left_out_of_loop(found, ahead, behind, event)) is not None:
         return by_test
     return Finding(
