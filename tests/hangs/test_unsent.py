@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from helpers import CHECKS
 
@@ -53,6 +55,56 @@ def test_both_counts_are_named() -> None:
 def test_where_the_counts_prove_nothing_they_are_not_named(sent: int, received: int, *, past: bool) -> None:
     """A message can be on its way; and of a long run only the last calls are known."""
     assert not any("for message" in message for _, message in said(sent, received, past=past))
+
+
+HALO = """\
+def exchange(ops):
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+
+def step(x):
+    exchange(x)
+    loss.backward()
+"""
+
+
+def test_several_ranks_in_messages_and_one_in_a_collective(tmp_path: Path) -> None:
+    """As seen from outside: the loop over what was posted says nothing of who left it early."""
+    (tmp_path / "halo.py").write_text(HALO, encoding="utf-8")
+    posts, caller, backward = (
+        Site(str(tmp_path / "halo.py"), *at) for at in ((3, "exchange"), (6, "step"), (7, "step"))
+    )
+    first = Position(
+        rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=backward, operation="backward", stack=(backward,)
+    )
+    others = (
+        Position(
+            rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=9, site=posts,
+            operation="Work.wait of batch_isend_irecv", stack=(posts, caller),
+        )
+        for rank in (1, 2)
+    )  # fmt: skip
+    (found,) = Dispatcher(CHECKS).see(Stalled(pid=0, time=200.0, ranks=(first, *others), world_size=3))
+
+    assert found.check.slug == "receive-deadlock"
+    assert "rank 0 waits in backward at halo.py:7" in found.finding.message
+    assert "one neighbour" in found.finding.fix.summary
+
+
+def test_where_none_was_sent_no_count_is_to_be_sent_first() -> None:
+    """The rank that is waited for has no line for it, or has not come there."""
+    judge = Dispatcher(CHECKS)
+    meets = (Communication(1, 99.0, "barrier", "0", "", MEETS),)
+    ranks = (
+        Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=MEETS, operation="barrier", recent=meets),
+        Position(
+            rank=1, pid=2, doing=Doing.WAITING, seconds=9, site=TAKES, operation="recv", recent=calls("recv", 1, TAKES)
+        ),
+    )
+    (found,) = judge.see(Stalled(pid=0, time=200.0, ranks=ranks, world_size=2))
+
+    assert "for message 1 of rank 0, which has sent 0" in found.finding.message
+    assert "leave the message out on both" in found.finding.fix.summary
 
 
 def row(rank: int, *made: tuple[str, int, int]) -> Position:

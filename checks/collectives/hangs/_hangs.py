@@ -19,7 +19,7 @@ from ..._store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
 from ._left import left_by
 from ._meeting import met_apart
-from ._pairs import MESSAGES, Pair, in_branches, root_of, unanswered, unsent
+from ._pairs import MESSAGES, Pair, in_branches, root_of, unanswered, unanswered_by_handle, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import synced_by_some
@@ -238,7 +238,8 @@ def _has_run_out(event: Stalled, training: Training) -> bool:
 
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
-    if (odd := at_odds(event) or turned(event)) or unsent(event.ranks) or unanswered(event.ranks):
+    ranks = event.ranks
+    if (odd := at_odds(event) or turned(event)) or unsent(ranks) or unanswered(ranks) or unanswered_by_handle(ranks):
         return Hang.UNSENT if not odd else Hang.METRICS if logged_under_a_test(event) else Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:

@@ -154,6 +154,16 @@ def unanswered(ranks: Sequence[Position]) -> Position | None:
     return None if any((named_peer(call) or (-1,))[0] == found[0].rank for call in calls) else found[0]
 
 
+def unanswered_by_handle(ranks: Sequence[Position]) -> list[Position]:
+    """Return the several ranks that wait for messages which they began before, where another one is in a collective.
+
+    One of them can wait for that rank, or they for each other.
+    """
+    found = [each for each in ranks if each.operation in MESSAGES]
+    by_handle = all(each.operation.startswith(BY_HANDLE) for each in found)
+    return found if by_handle and FEWEST <= len(found) < len(ranks) else []
+
+
 class Aimed(NamedTuple):
     """A rank that waits for a message of one rank, its call, and the send of another rank that is meant for it."""
 

@@ -44,8 +44,18 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._pairs import POINT_TO_POINT, aimed_past, begun, named_peer, one_more_in_a_row, unanswered, unsent
-from ..hangs._told import seen, short, table
+from ..hangs._pairs import (
+    BY_HANDLE,
+    POINT_TO_POINT,
+    aimed_past,
+    begun,
+    named_peer,
+    one_more_in_a_row,
+    unanswered,
+    unanswered_by_handle,
+    unsent,
+)
+from ..hangs._told import seen, short, table, where
 from ._messages import other_tag, passed_by
 from ._rounds import COUNTED, counted_apart, sends_first
 
@@ -55,6 +65,16 @@ AT_ONCE = Fix(
     diff="-dist.recv(incoming, peer)\n-dist.send(outgoing, peer)\n"
     "+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, peer),\n"
     "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
+)
+
+BESIDE = Fix(
+    "let the other side of the message be called before that collective, or leave the message out on both",
+    diff="+if rank == 0:\n+    dist.send(x, dst=1)\n if rank == 1:\n     dist.recv(x, src=0)\n dist.barrier()",
+)
+BOTH_SIDES = Fix(
+    "post each message on both sides: the first and the last rank of a row have one neighbour",
+    diff="-peer = (rank + 1) % world_size\n-ops.append(dist.P2POp(dist.irecv, incoming, peer))\n"
+    "+if rank + 1 < world_size:\n+    ops.append(dist.P2POp(dist.irecv, incoming, rank + 1))",
 )
 
 
@@ -221,7 +241,7 @@ def one_too_many(event: Stalled) -> Iterator[Finding]:
             Evidence(f"{found.sent} sends to rank {waits.rank}", f"{found.received + 1}", f"rank {other.rank}"),
             *seen(event),
         ),
-        COUNTED,
+        COUNTED if found.sent else BOTH_SIDES if waits.operation.startswith(BY_HANDLE) else BESIDE,
         place(waits.site, rank=waits.rank),
         table=table(event),
     )
@@ -231,6 +251,7 @@ def _unanswered(event: Stalled) -> Iterator[Finding]:
     """Yield that one rank is in a message, and no other rank is, nor works: each waits in a collective."""
     waits = unanswered(event.ranks)
     if waits is None:
+        yield from _posted(event)
         return
     others = [each for each in event.ranks if each is not waits]
     where = "; ".join(f"rank {each.rank} waits in {each.operation} at {short(each.site)}" for each in others[:3])
@@ -238,10 +259,30 @@ def _unanswered(event: Stalled) -> Iterator[Finding]:
     yield Finding(
         f"rank {waits.rank} waits in {waits.operation} at {short(waits.site)}, and no rank {side}: {where}",
         seen(event),
-        Fix(
-            "let the other side of the message be called before that collective, or leave the message out on both",
-            diff="+if rank == 0:\n+    dist.send(x, dst=1)\n if rank == 1:\n     dist.recv(x, src=0)\n dist.barrier()",
-        ),
+        BESIDE,
         place(waits.site, rank=waits.rank),
         table=table(event),
     )
+
+
+def _posted(event: Stalled) -> Iterator[Finding]:
+    """Yield that several ranks wait for messages that they posted, and that others are in no message."""
+    waits = unanswered_by_handle(event.ranks)
+    others = [each for each in event.ranks if each not in waits]
+    told = "; ".join(f"rank {each.rank} {where(each)}" for each in [*waits[:3], *others[:3]])
+    names = ", ".join(f"rank {each.rank}" for each in others[:3])
+    if waits:
+        yield Finding(
+            f"messages do not arrive: {told}",
+            seen(event),
+            BOTH_SIDES,
+            place(waits[0].site, rank=waits[0].rank),
+            ambiguity=Ambiguity(
+                (
+                    f"one of them names {names}, which has posted no message for it",
+                    "they name each other, and what one sends the other does not receive: order, tag or number",
+                ),
+                "ddpdoctor run -- torchrun ...   # counts the messages of each two ranks",
+            ),
+            table=table(event),
+        )
