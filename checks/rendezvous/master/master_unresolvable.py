@@ -18,12 +18,13 @@ reports it where torch gave up; torch tries again, so the line alone is harmless
 
 Best first: set MASTER_ADDR to the address of rank 0's host, as `hostname -I` prints it there; on one host
 `export MASTER_ADDR=127.0.0.1`. Or add the name to the DNS or to /etc/hosts of each host. The port belongs in
-MASTER_PORT.
+MASTER_PORT. Under torchrun with `--rdzv_backend=c10d` neither MASTER_ADDR nor an address in --rdzv_endpoint helps: the
+node of rank 0 tells the others its own full host name, unless `torchrun --local-addr` gives an address in its place.
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Environment variable initialization";
-inet_aton(3).
+Holds for torch 2.2 to 2.13; --local-addr measured with 2.13. Sources: torch.distributed documentation, "Environment
+variable initialization"; torch's torch/distributed/elastic/rendezvous/api.py, `RendezvousStoreInfo`; inet_aton(3).
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ SHAPES = (
     (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
     (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
 )
-ON_ALL = "export MASTER_ADDR=10.0.0.1   # as hostname -I prints it there; with torchrun: --rdzv_endpoint=10.0.0.1:29500"
+ON_ALL = (
+    "export MASTER_ADDR=10.0.0.1   # as hostname -I prints it there; with torchrun --master_addr=10.0.0.1, and where "
+    "its nodes meet by --rdzv_backend=c10d, --local-addr=10.0.0.2 on each host, its own address"
+)
 
 
 @probe
