@@ -26,7 +26,7 @@ def worker(rank, file):
     dist.barrier()  # one that ended here would close the connection that the other one still makes
 
 if __name__ == "__main__":
-    mp.start_processes(worker, args=(sys.argv[1],), nprocs=2, start_method="fork")
+    mp.spawn(worker, args=(sys.argv[1],), nprocs=2)
 """
 
 
@@ -154,7 +154,30 @@ def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
     assert done.returncode == 0
     assert f"DDP363 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
     assert f"file://{store}" in done.stderr
-    assert "stands still, and has told no rank" in done.stderr
+    assert done.stderr.count("stands still, and has told no rank") == 1  # the one that called mp.spawn is none
+
+
+@pytest.mark.parametrize("launcher", [True, False])
+def test_the_process_that_started_the_ranks_is_no_rank_on_its_way(*, launcher: bool) -> None:
+    """On one of several hosts: nothing is to be seen in it, and the other host's numbers are the question."""
+    judge = Dispatcher(CHECKS)
+    list(
+        judge.see(
+            Joining(
+                pid=1, time=1.0, rank=0, world_size=2, backend="gloo", address="tcp://10.0.0.7:29500", spawned=1,
+            )
+        )
+    )  # fmt: skip
+    beside = Sibling(77, busy=False, launcher=launcher)
+    stalled = Stalled(pid=0, time=2.0, ranks=(at(0, Doing.WAITING),), world_size=2, siblings=(beside,))
+    [found] = judge.see(stalled)
+
+    assert found.finding.severity is Severity.NOTE
+    assert any("process 77" in each.seen for each in found.finding.evidence) is not launcher
+    assert ("py-spy" in found.finding.fix.command) is not launcher
+    assert any("mp.spawn has started 1 here" in each.seen for each in found.finding.evidence)
+    assert found.finding.ambiguity is not None
+    assert any("with another number of ranks" in each for each in found.finding.ambiguity.causes)
 
 
 MEETS = """
@@ -276,6 +299,7 @@ def test_a_name_that_this_host_cannot_look_up_is_what_the_ranks_wait_for() -> No
 
     assert (check.slug, finding.place.line) == ("master-unresolvable", 5)
     assert "node0.invalid, which does not resolve" in finding.message
+    assert "--local-addr=10.0.0.2 on each host" in finding.fix.command  # torchrun hands on the name of the host itself
 
 
 @pytest.mark.parametrize(

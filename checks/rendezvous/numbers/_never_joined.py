@@ -27,6 +27,10 @@ from ...collectives.hangs._told import short, where
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 
+ELSEWHERE = (
+    "another host is still to start its ranks",
+    "another host was started with another number of ranks, with ranks of this one, or to meet at another address",
+)
 ONE_PORT = Fix(
     "choose the port once, before the ranks are started, and hand it to all of them",
     diff='-os.environ["MASTER_PORT"] = str(free_port())   # in each process\n+port = free_port()\n'
@@ -189,13 +193,17 @@ def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | 
 def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
     """Return what else runs around the ranks that came; no fault yet where a rank can still come."""
     here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
-    pids = [str(each.pid) for each in event.siblings]
+    unknown = [each for each in event.siblings if not each.launcher]
+    pids = [str(each.pid) for each in unknown]
     context = tuple(
         Evidence(
             f"process {each.pid} {'works' if each.busy else 'stands still'}, and has told no rank", "", "this host"
         )
-        for each in event.siblings
+        for each in unknown
     ) or (Evidence("no other process around them", "a process for each rank", "this host"),)
+    if not here and told.spawned is not None:
+        expected = f"{event.world_size} on all hosts together"
+        context += (Evidence(f"mp.spawn has started {told.spawned} here", expected, "nprocs"),)
     start = f"torchrun --nproc_per_node={event.world_size} train.py"
     if not here:
         message = message.replace("did not come to init_process_group", "did not come to init_process_group here", 1)
@@ -207,10 +215,10 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
         if pids
         else Fix("start one process for each rank of the world size", command=start),
         place(waiting.site, rank=waiting.rank),
-        severity=None if here and not pids else Severity.NOTE,
+        severity=None if here and not event.siblings else Severity.NOTE,
         ambiguity=Ambiguity(
             (("a rank is still on its way: its imports, its data",) if pids else ())
-            + (() if here else ("another host is still to start its ranks",))
+            + (() if here else ELSEWHERE)
             + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
             "pgrep -af train.py   # on every host: a process for each rank",
         ),

@@ -99,10 +99,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A process around the ranks, of the same interpreter, that has told nothing: a rank on its way, or none."""
+    """A process around the ranks, of the same interpreter, that has told nothing: a rank on its way, or none.
+
+    ``launcher``: it is torchrun, or has called mp.spawn, so that it is none.
+    """
 
     pid: int
     busy: bool
+    launcher: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,8 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     if any(each.doing is Doing.RESTING for each in found):
         return None
     pids = [each.pid for each in found]
-    others = siblings(pids) if len(pids) < size else ()
+    launched = {each.pid for each in training.of(Joining) if each.launched is not None or each.spawned is not None}
+    others = siblings(pids, launched.intersection(pids)) if len(pids) < size else ()
     found = _with_threads(found, ranks)
     return Stalled(
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),

@@ -17,14 +17,18 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m
 INIT = 1  # adopts what others left: its children belong to nobody
 
 
-def siblings(pids: Iterable[int]) -> tuple[Sibling, ...]:
-    """List the parents of these processes and all that descends from them, of the same interpreter, that live."""
+def siblings(pids: Iterable[int], launched: Iterable[int] = ()) -> tuple[Sibling, ...]:
+    """List the parents of these processes and all that descends from them, of the same interpreter, that live.
+
+    The parents of ``launched`` are torchrun's agent, or the process that has called mp.spawn.
+    """
+    launchers = {psutil.Process(pid).ppid() for pid in launched if psutil.pid_exists(pid)}
     known = {*pids, os.getpid()}
     found = {each.pid: each for pid in known - {os.getpid()} for each in _family(pid) if each.pid not in known}
     before = usages(found)
     time.sleep(LOOK if found else 0)
     after = usages(found)
-    return tuple(Sibling(pid, _works(before.get(pid), after.get(pid))) for pid in sorted(found))
+    return tuple(Sibling(pid, _works(before.get(pid), after.get(pid)), pid in launchers) for pid in sorted(found))
 
 
 def _works(before: Usage | None, after: Usage | None) -> bool:
