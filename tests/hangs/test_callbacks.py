@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import CHECKS
 
 from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.checks.collectives.hangs._stops import stop_of_some_ranks
 from ddpdoctor.checks.collectives.hangs.calls._alone import called_alone
 from ddpdoctor.checks.collectives.hangs.source._callbacks import has_ended, of_threads
 from ddpdoctor.source.values.callbacks import Caller, callback_around
+from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Communication, Doing, Failed, PeerLost, Position, Progress, Site, Stalled, StopAsked
 from ddpdoctor.watch.events.hang import Pending
 from ddpdoctor.watch.training import Training
@@ -28,6 +30,7 @@ REGISTERED = {
     "use(act)": None,
 }
 START = "import atexit, signal, threading, weakref\nimport torch.distributed as dist\n"
+CLOSES = "+thing.close()   # on all ranks, before the end"
 START += "def act(*_):\n    pass\n    dist.barrier()\n\n"
 
 
@@ -85,6 +88,29 @@ def test_a_hang_in_a_handler_is_told_by_it_unless_all_ranks_are_there(tmp_path: 
 
     assert hang_of(stalled(one, other), Training()) is Hang.CALLED_BACK
     assert hang_of(stalled(one, waiting(1, "barrier", 5, file)), Training()) is not Hang.CALLED_BACK
+
+
+@pytest.mark.parametrize(
+    ("body", "diff"),
+    [
+        ("self.close()", "-def __del__(self):\n-    self.close()\n" + CLOSES),
+        (
+            "dist.all_reduce(self.rows)",
+            "-def __del__(self):\n+def close(self):\n     dist.all_reduce(self.rows)\n" + CLOSES,
+        ),
+    ],
+    ids=["a method of its own", "the collective itself"],
+)
+def test_the_end_of_an_object_is_mended_by_what_it_calls(tmp_path: Path, body: str, diff: str) -> None:
+    """Where the object has a method for it, no second one is made."""
+    file = tmp_path / "train.py"
+    file.write_text(
+        f"import torch.distributed as dist\nclass Shard:\n    def __del__(self):\n        {body}\ntrain()\n"
+    )
+    ranks = waiting(0, "all_reduce", 4, file), waiting(1, "backward", 5, file)
+    (found,) = Dispatcher(CHECKS).see(stalled(*ranks))
+
+    assert (found.check.slug, found.finding.fix.diff) == ("collective-in-handler", diff)
 
 
 def test_a_hang_of_a_thread_needs_two_calls_that_met(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ Holds for torch 2.2 to 2.13. Sources: Python documentation, "signal", execution 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     callback_of,
+    calls_at,
     lint,
     place,
 )
@@ -68,15 +70,19 @@ FIXES = {
     ),
     Caller.OBJECT: Fix(
         "call it at one line, on all ranks",
-        diff="-def {name}(self):\n+def close(self):\n     dist.barrier()\n"
-        "+thing.close()   # on all ranks, before the end",
+        diff="-def {name}(self):\n+def close(self):\n     {code}\n+thing.close()   # on all ranks, before the end",
     ),
 }
+AT_A_LINE = "-def {name}(self):\n-    {code}\n+thing.{method}()   # on all ranks, before the end"
 
 
-def _fix(caller: Caller, name: str) -> Fix:
+def _fix(caller: Caller, name: str, call: ast.Call | None) -> Fix:
+    """Return it with the call that the function makes: a method of the object's own stays what it is."""
+    code = ast.unparse(call) if call is not None else "dist.barrier()"
+    method = code.removeprefix("self.").removesuffix("()")
+    own = caller is Caller.OBJECT and f"self.{method}()" == code and method.isidentifier()
     fix = FIXES[caller]
-    return replace(fix, diff=fix.diff.format(name=name))
+    return replace(fix, diff=(AT_A_LINE if own else fix.diff).format(name=name, code=code, method=method))
 
 
 @on_hang(Hang.CALLED_BACK)
@@ -96,7 +102,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             ),
             *seen(event),
         ),
-        _fix(callback.caller, callback.name),
+        _fix(callback.caller, callback.name, next(iter(calls_at(found.at.file, found.at.line)), None)),
         place(found.at, rank=rank.rank),
         table=table(event),
     )
@@ -112,7 +118,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 f"{script.code(call.func)} is called in {callback.name}(), which {callback.caller.value} calls: at "
                 "another moment on each rank",
                 (script.seen(call, "a line that all ranks come to in one order"),),
-                _fix(callback.caller, callback.name),
+                _fix(callback.caller, callback.name, call),
                 script.place(call),
                 severity=Severity.WARNING,
             )
