@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,29 @@ def test_a_host_that_came_from_an_address_of_a_router_is_behind_a_nat(answer: st
     assert "is behind a NAT: its connections come from 10.0.0.254" in one.message
     assert "GLOO_SOCKET_IFNAME=" not in one.fix.command
     assert (one.ambiguity is None) == (answer == "ok")
+
+
+@pytest.mark.parametrize("met_at", ["10.0.9.9", "10.0.0.1"])
+def test_a_master_that_others_meet_at_an_address_of_a_router_is_behind_a_nat(met_at: str) -> None:
+    """One of its ports is published, and nothing leads to the address that it tells; the twin is met at its own."""
+    hosts = (host(0, "10.0.0.1", "eth0"), replace(host(1, "10.1.0.2", "eth0"), master_at=met_at))
+    links = (Link(1, 0, "gloo", "10.0.0.1", "unreachable"), Link(0, 1, "gloo", "10.1.0.2", "ok"))
+    (one,) = found("data-ports-closed", hosts, links)
+    assert ("is behind a NAT: b meets it at 10.0.9.9, which is no address of it" in one.message) == (
+        met_at != "10.0.0.1"
+    )
+    assert ("iptables" in one.fix.command) == (met_at == "10.0.0.1")
+
+
+def test_of_two_hosts_neither_is_said_to_be_the_one_that_drops() -> None:
+    """What goes out of the one looks as what comes in at the other; a third host would tell."""
+    hosts = (host(0, "10.0.0.1", "eth0"), host(1, "10.0.0.2", "eth0"))
+    links = (Link(1, 0, "gloo", "10.0.0.1", "silent"), Link(0, 1, "gloo", "10.0.0.2", "ok"))
+    (one,) = found("data-ports-closed", hosts, links)
+    assert one.message.startswith("no connection of b to host 0 (a) comes about but for the master's port: silent")
+    assert "INPUT" in one.fix.command.splitlines()[0]
+    assert "OUTPUT" in one.fix.command.splitlines()[1]
+    assert one.ambiguity is not None
 
 
 def test_a_host_that_came_from_its_own_address_is_behind_a_firewall() -> None:

@@ -11,7 +11,7 @@ from ._links import seen
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Suspect
 
-OK = "ok"
+OK, NO_WAY = "ok", "unreachable"
 MOST = 64  # addresses that a host tells of itself
 
 
@@ -34,12 +34,7 @@ def behind_nat(cluster: Cluster, suspect: Suspect) -> Finding | None:
             Evidence(", ".join(each for each in host.addresses if not each.startswith("127.")), "", f"{host.name}"),
             *(Evidence(each, "ok", "TCP, from each host to each") for each in seen(cluster, inward)),
         ),
-        Fix(
-            "gloo and NCCL need hosts that reach each other at their own addresses: put them into one network, or join "
-            "them by a VPN and name its interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME); start a container in the "
-            "network of its host",
-            command=f"docker run --network=host ...   # where {host.name} is a container",
-        ),
+        _one_network(host.name),
         Place(host=host.name),
         ambiguity=None
         if link.other_state == OK
@@ -50,4 +45,39 @@ def behind_nat(cluster: Cluster, suspect: Suspect) -> Finding | None:
             ),
             f"ip route get {link.address}; ping -c 3 {link.address}   # on {source.name}: no answer, by a gateway: NAT",
         ),
+    )
+
+
+def master_behind_nat(cluster: Cluster, suspect: Suspect) -> Finding | None:
+    """Return that the others meet the first host at an address that it does not have, and none has a way to its own.
+
+    A master at a translated address is well by itself, as long as what it tells the others of itself leads to it.
+    """
+    host = cluster.hosts[0]
+    if suspect.host != 0 or not host.addresses or len(host.addresses) >= MOST:
+        return None
+    link = suspect.links[0]
+    source = cluster.hosts[link.source]
+    met_at = next((each for each in source.master_at.split() if not host.interface_of(each)), "")
+    if any(each.state != NO_WAY or each.target for each in suspect.links) or not met_at:
+        return None
+    return Finding(
+        f"{host.place} is behind a NAT: {source.name} meets it at {met_at}, which is no address of it, and has no way "
+        f"to {link.address}, which {link.use} tells the others: {link.state}",
+        (
+            Evidence(f"from {source.name} at {met_at}", "an address of its own", "MASTER_ADDR, getaddrinfo there"),
+            Evidence(", ".join(each for each in host.addresses if not each.startswith("127.")), "", f"{host.name}"),
+            *(Evidence(each, "ok", "TCP, from each host to each") for each in seen(cluster, suspect.links)),
+        ),
+        _one_network(host.name),
+        Place(host=host.name),
+    )
+
+
+def _one_network(name: str) -> Fix:
+    return Fix(
+        "gloo and NCCL need hosts that reach each other at their own addresses: put them into one network, or join "
+        "them by a VPN and name its interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME); start a container in the "
+        "network of its host",
+        command=f"docker run --network=host ...   # where {name} is a container",
     )

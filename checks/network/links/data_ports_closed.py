@@ -44,7 +44,7 @@ from ddpdoctor.check import (
 )
 
 from ._links import seen
-from ._nat import behind_nat
+from ._nat import behind_nat, master_behind_nat
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Suspect
@@ -58,7 +58,8 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     """Find hosts that nobody reaches, or that reach nobody."""
     for suspect in suspects(cluster):
         if suspect.fault in (Fault.INBOUND, Fault.OUTBOUND, Fault.CLOSED) and suspect.host is not None:
-            yield behind_nat(cluster, suspect) or _finding(cluster, suspect, suspect.host)
+            nat = behind_nat(cluster, suspect) or master_behind_nat(cluster, suspect)
+            yield nat or _finding(cluster, suspect, suspect.host)
 
 
 @probe
@@ -83,17 +84,22 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
 def _finding(cluster: Cluster, suspect: Suspect, number: int) -> Finding:
     host = cluster.hosts[number]
     outward = suspect.fault is Fault.OUTBOUND
-    says = "lets no connection to other hosts out" if outward else "lets no connection of other hosts in"
+    says = f"{host.place} lets no connection {'to other hosts out' if outward else 'of other hosts in'}"
     answers = " and ".join(sorted({link.state for link in suspect.links}))
     others = sorted({cluster.hosts[link.target if outward else link.source].gloo for link in suspect.links} - {""})
     chain, side = ("OUTPUT", "-d") if outward else ("INPUT", "-s")
+    rule = f"sudo iptables -I {chain} -p tcp {side} {','.join(others)} -j ACCEPT   # on {host.name}"
     pair = len(cluster.hosts) == 2 and "silent" in answers  # noqa: PLR2004 - of two, either end can drop a packet
+    if pair:
+        other = cluster.hosts[1 - number]
+        says = f"no connection of {other.name} to {host.place} comes about"
+        rule += f"\nsudo iptables -I OUTPUT -p tcp -d {host.gloo} -j ACCEPT   # on {other.name}, where that one drops"
     return Finding(
-        f"{host.place} {says} but for the master's port: {answers}",
+        f"{says} but for the master's port: {answers}",
         tuple(Evidence(each, "ok", "TCP, from each host to each") for each in seen(cluster, suspect.links)),
         Fix(
-            f"open all TCP ports between the hosts, on {host.name}",
-            command=f"sudo iptables -I {chain} -p tcp {side} {','.join(others)} -j ACCEPT   # on {host.name}",
+            f"open all TCP ports between the hosts, on {host.name}" + (f" or on {other.name}" if pair else ""),
+            command=rule,
         ),
         Place(host=host.name),
         ambiguity=Ambiguity(
