@@ -32,6 +32,7 @@ from ddpdoctor.stuck.waits.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
 from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.monitor.seen.operation import inner_function
+from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     gone = [Position(rank=rank, pid=0, doing=doing, seconds=seconds) for rank, doing in ended.items()]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
-    others = peers(each.pid for each in job.ranks)
+    others = answering(peers(each.pid for each in job.ranks))
     return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time(), others)
 
 

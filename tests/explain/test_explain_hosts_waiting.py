@@ -11,6 +11,7 @@ from helpers import Run
 MISSED = "ddpdoctor: note DDP363 missing-ranks-at-init: ranks {} of 4 did not come to init_process_group; rank"
 SILENT = "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 has stopped answering: its kernel acknowledges"
 DOWN = "ddpdoctor: error DDP343 peer-connection-lost: eth0, the interface of this host at 10.0.0.2, is down: 10.0.0.1"
+SMALL = "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 answers small packets, and acknowledges nothing of"
 GONE = "ddpdoctor: error DDP343 peer-connection-lost: no interface of this host has 10.0.0.2 any more, the address of"
 GOES_ON = 'ddpdoctor-ranks: {"host": "b"}'
 
@@ -81,6 +82,7 @@ def test_launchers_that_are_all_there_miss_nobody(ddpdoctor: Run, tmp_path: Path
         ((SILENT, GONE), "a host lost its address 10.0.0.2 in the training", "stopped answering in the"),
         ((SILENT, "step 4"), "the host 10.0.0.2 is down or frozen", "went down"),
         ((SILENT, GOES_ON), "large packets are lost (MTU)", "the host 10.0.0.2 is down or frozen"),
+        ((SMALL, "step 4"), "10.0.0.2 answered small packets, and acknowledged nothing", "is down or frozen"),
         (("step 4", "step 4"), "no failure", "DDP343"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from namespaces import finish, network
 
 from ddpdoctor.host.process import connections, system_calls as host_calls
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events import Doing, Position
 from ddpdoctor.watch.monitor.stands import positions
+from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.training import Training
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -103,3 +106,43 @@ def test_when_ranks_are_looked_at(
     with contextlib.suppress(InterruptedError):
         assert positions.stalled([rank], Training(), 30.0) is None
     assert after == ([] if looked is None else [looked])
+
+
+@pytest.mark.parametrize("answer", ["refused", "open", "silent"])
+def test_a_silent_host_is_asked_whether_it_answers_a_small_packet(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """A refusal is an answer too; what is down, or acknowledges all, is not asked."""
+    asked = []
+
+    def connect(to: tuple[str, int], *_: object) -> socket.socket:
+        asked.append(to[0])
+        if answer != "open":
+            raise ConnectionRefusedError if answer == "refused" else TimeoutError
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    silent, down = Peer("10.0.0.1", "10.0.0.2", 512, 6, "eth0"), Peer("10.0.0.1", "10.0.0.3", 0, 0, "eth0", down=True)
+    healthy = Peer("10.0.0.1", "10.0.0.4", 0, 0, "eth0")
+    found = answering([silent, down, healthy])
+
+    assert asked == ["10.0.0.2"]
+    assert [each.answers for each in found] == [answer != "silent", False, False]
+
+
+ASKS = """
+import sys
+from ddpdoctor.host.process.connections import Peer
+from ddpdoctor.watch.monitor.stands.answering import answering
+
+print(answering([Peer(*sys.argv[1:], 512, 6, "eth0")])[0].answers)
+"""
+
+
+def test_a_host_behind_a_path_that_loses_large_packets_answers() -> None:
+    """And one to which no packet comes does not."""
+    drop = "nft add table ip t; nft 'add chain ip t i { type filter hook input priority 0; policy accept; }'; "
+    with network(2) as hosts:
+        for rule, answers in (("ip length \\> 1400 drop", "True"), ("drop", "False")):
+            hosts.reset()
+            hosts.on(1, f"{drop}nft add rule ip t i {rule}")
+            done = finish(hosts.start(0, sys.executable, "-c", ASKS, hosts.address(0), hosts.address(1)))
+            assert done.out.strip() == answers, done.said

@@ -528,6 +528,10 @@ def test_a_host_that_does_not_answer_is_named(script: str) -> None:
     [(slug, message, line)] = of_two_hosts(waiting, Peer("10.0.0.1", "10.0.0.2", 512, 5, "eth0"))
     assert (slug, line) == ("peer-connection-lost", OTHER)
     assert "10.0.0.2 has stopped answering" in message
+    [(slug, message, _)] = of_two_hosts(waiting, Peer("10.0.0.1", "10.0.0.2", 512, 5, "eth0", answers=True))
+    assert slug == "peer-connection-lost"
+    assert "10.0.0.2 answers small packets" in message  # neither down nor out of reach
+    assert "has stopped" not in message
     [(slug, message, _)] = of_two_hosts(waiting, Peer("10.0.0.1", "10.0.0.2", 0, 0, "eth0", down=True))
     assert slug == "peer-connection-lost"
     assert "eth0, the interface of this host at 10.0.0.1, is down" in message

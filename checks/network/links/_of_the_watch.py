@@ -10,7 +10,10 @@ OF_ITS_OWN = (
     r"ddpdoctor: error DDP343 peer-connection-lost: (?:(?P<card>[\w.@-]+), the interface of this host at "
     r"(?P<own>[\w.:]+), is down|no interface of this host has (?P<lost>[\w.:]+))[^\n]*"
 )
-OF_A_PEER = r"ddpdoctor: error DDP343 peer-connection-lost: (?P<peer>[\w.:-]+) has stopped answering[^\n]*"
+OF_A_PEER = (
+    r"ddpdoctor: error DDP343 peer-connection-lost: (?P<peer>[\w.:-]+) "
+    r"(?:has stopped answering|(?P<small>answers small packets))[^\n]*"
+)
 ALIVE = rf"{RANKS}|ddpdoctor: error DDP343 peer-connection-lost: "
 UNTIL_THE_END = "both hosts reach each other until the training ends"
 
@@ -33,12 +36,15 @@ def of_its_own(record: Record, match: re.Match[str]) -> Finding:
 def of_a_peer(record: Record, match: re.Match[str], log: Log) -> Finding:
     """Return what the watch said of another host; one whose own watch goes on is not down."""
     address = match["peer"]
+    is_up = bool(match["small"]) or _tells_more(record, log)
     return Finding(
-        f"{address} stopped answering in the training: its kernel acknowledged nothing of what this host sent",
+        f"{address} answered small packets, and acknowledged nothing of what the ranks of this host sent"
+        if match["small"]
+        else f"{address} stopped answering in the training: its kernel acknowledged nothing of what this host sent",
         (record.proof(match, UNTIL_THE_END),),
         Fix("see to that host and the network to it, and start anew", command=f"ping -c 3 {address}"),
         record.place,
-        ambiguity=_of_silence(address, is_up=_tells_more(record, log)),
+        ambiguity=_of_silence(address, is_up=is_up),
     )
 
 

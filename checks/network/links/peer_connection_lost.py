@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -54,9 +53,7 @@ from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import seen, short
 from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
 from ._peers import BOOTSTRAP, name
-
-if TYPE_CHECKING:
-    from ddpdoctor.check import Peer
+from ._silence import answers_small_ones, never_reached
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
 CLOSED = (
@@ -194,71 +191,25 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         )
         return
     if gone.connecting:
-        yield _never_reached(event, gone, waits)
+        yield never_reached(event, gone, waits)
+        return
+    unacked = Evidence(
+        f"{gone.unacked} bytes to {gone.peer}, sent again {gone.tries} times",
+        "acknowledged at once, however busy the processes there are",
+        f"from {gone.local}",
+    )
+    if gone.answers:
+        yield answers_small_ones(event, gone, waits, unacked)
         return
     yield Finding(
         f"{gone.peer} has stopped answering: its kernel acknowledges nothing of what this host sends; {waits}",
-        (
-            Evidence(
-                f"{gone.unacked} bytes to {gone.peer}, sent again {gone.tries} times",
-                "acknowledged at once, however busy the processes there are",
-                f"from {gone.local}",
-            ),
-            *seen(event),
-        ),
+        (unacked, *seen(event)),
         Fix(f"see to the host {gone.peer} and the network to it, and start anew", command=f"ping -c 3 {gone.peer}"),
         place(waiting.site, rank=waiting.rank),
         ambiguity=Ambiguity(
             (f"the host {gone.peer} is down or frozen", "the network to it broke", "large packets are lost (MTU)"),
             f"ping -c 3 {gone.peer}; ping -c 3 -M do -s 1472 {gone.peer}",
         ),
-    )
-
-
-def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
-    """Return that a rank tries to reach another one, whose address it was told, and no packet comes back."""
-    first = event.ranks[0]
-    if gone.stand:
-        causes: tuple[str, ...] = (
-            f"a firewall on {gone.peer}, or between, lets some ports through and not this one",
-            f"a firewall on {gone.peer}, or between, lets so many connections of one host through and no more",
-        )
-        tell = f"sudo nft list ruleset; sudo iptables -S   # on {gone.peer}: ports, and connlimit or 'ct count over'"
-    else:
-        causes = (
-            f"a firewall on {gone.peer}, or between, drops the packets",
-            f"no host has {gone.peer}: the name of the rank's host resolves to an old address",
-            f"{gone.peer} is an interface that is not connected with this host",
-        )
-        tell = f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}"
-    several = "s" * (gone.stand > 1)
-    return Finding(
-        f"no connection to {gone.peer}: this host has tried port {gone.connecting} there {gone.tries + 1} times, and "
-        f"nothing comes back; {waits}",
-        (
-            Evidence(
-                f"{gone.tries + 1} packets to {gone.peer}:{gone.connecting}, no answer",
-                "a connection, or a refusal, at once",
-                f"from {gone.local} ({gone.interface or 'no interface'})",
-            ),
-            *(
-                [Evidence(f"{gone.stand} other connection{several} to {gone.peer}", "", "established, of these ranks")]
-                if gone.stand
-                else []
-            ),
-            *seen(event),
-        ),
-        Fix(
-            f"open all TCP ports between this host and {gone.peer}"
-            + (
-                ", for as many connections as there are pairs of ranks"
-                if gone.stand
-                else "; if no host has that address, correct what its name resolves to there, or GLOO_SOCKET_IFNAME"
-            ),
-            command="ddpdoctor check -- torchrun ...   # on each host, with its own options: names the host",
-        ),
-        place(first.site, rank=first.rank),
-        ambiguity=Ambiguity(causes, tell),
     )
 
 

@@ -28,7 +28,7 @@ class Peer:
     ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent, or,
     where there is none, that no interface has the address any more.
     ``connecting`` is the port there where no connection came about yet: 0 where there is one. ``stand`` are the others
-    that did come about.
+    that did come about. ``answers``: a small packet was answered all the same, by a connection or a refusal.
     """
 
     local: str
@@ -39,6 +39,7 @@ class Peer:
     down: bool = False
     connecting: int = 0
     stand: int = 0
+    answers: bool = False
 
     @property
     def cut(self) -> bool:

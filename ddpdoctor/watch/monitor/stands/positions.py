@@ -20,6 +20,7 @@ from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_functio
 from ddpdoctor.watch.monitor.seen.stacks import stacks
 from ddpdoctor.watch.monitor.seen.threads import in_users_code
 from ddpdoctor.watch.monitor.stands.among_themselves import by_their_stores, wait_for_each_other
+from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.monitor.stands.forked import kept_workers
 from ddpdoctor.watch.monitor.stands.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.stands.siblings import siblings
@@ -85,7 +86,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     others = siblings(pids, launched.intersection(pids)) if len(pids) < size else ()
     found = _with_threads(found, ranks)
     return Stalled(
-        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=answering(peers(pids)),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
     )  # fmt: skip
 
