@@ -50,6 +50,13 @@ def test_a_rank_that_came_late_is_no_failure(ddpdoctor: Run, tmp_path: Path) -> 
     assert "DDP363" in explained(ddpdoctor, tmp_path, f"{MISSED.format('3')}\n{end.replace('12', '0')}")
 
 
+def test_hosts_that_count_differently_are_told(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Two processes on one host and one on the other, where each computes the world size from its own number."""
+    said = explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.replace("of 4", "of 2").format("0"))
+
+    assert "init_process_group is told 2 ranks in one log and 4 in another" in said
+
+
 def test_hosts_that_wait_for_each_other_alone_miss_nobody(ddpdoctor: Run, tmp_path: Path) -> None:
     """What one host misses, the other one has."""
     assert "DDP363" not in explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.format("0, 1"))

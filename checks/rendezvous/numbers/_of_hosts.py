@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import Evidence, Finding, Fix, Host, Log, Record
@@ -22,8 +23,11 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
         return
     by_log = {each.source: (each, match) for each, match in lines}
     worlds = {match["world"] for _, match in by_log.values()}
+    if len(worlds) > 1:
+        yield _counted_apart(record, list(by_log.values()))
+        return
     missing = set.intersection(*({int(rank) for rank in match["ranks"].split(", ")} for _, match in by_log.values()))
-    if not missing or len(worlds) > 1:
+    if not missing:
         return
     listed = ", ".join(map(str, sorted(missing)[:SHOWN])) + (", ..." if missing and len(missing) > SHOWN else "")
     several = len(missing) > 1
@@ -35,6 +39,22 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
             f"start {'them' if several else 'it'}: one process for each rank of WORLD_SIZE, on all hosts together; or "
             "set WORLD_SIZE to the number of processes that there are",
             command=f"pgrep -af train.py   # on every host: one of them is to have RANK={min(missing)}",
+        ),
+        record.place,
+    )
+
+
+def _counted_apart(record: Record, said: list[tuple[Record, re.Match[str]]]) -> Finding:
+    """Name the world sizes: ranks of one training that were told different ones wait for ranks that never come."""
+    worlds = sorted({int(match["world"]) for _, match in said})
+    return Finding(
+        f"init_process_group is told {' ranks in one log and '.join(map(str, worlds[:SHOWN]))} in another: the hosts "
+        "count differently, and wait for ranks that never come",
+        tuple(each.proof(match, "one world size on all hosts") for each, match in said[:SHOWN]),
+        Fix(
+            "start the training on all hosts with the same numbers: of hosts, and of processes on each where the world "
+            "size and the ranks are computed from it",
+            command="grep -rnE 'world_size|nprocs?|nnodes' --include=*.py --include=*.sh .   # on each host",
         ),
         record.place,
     )
