@@ -22,7 +22,8 @@ Let all ranks call the collective, and only print or save on rank 0. In evaluati
 `model.module` instead of the DDP model.
 
 A model that FSDP shards has no such way: its forward and all that gives whole weights gather the shards of all ranks
-(what gives shards of `fully_shard` waits for nobody: DDP837). Call it on all ranks, and write what it returns on one:
+(what gives shards of `fully_shard` waits for nobody: shards-of-one-rank-saved). Call it on all ranks, and write what
+it returns on one:
 
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if rank == 0:
