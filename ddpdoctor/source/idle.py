@@ -30,6 +30,7 @@ IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+[.\w]+[ \t]+)?import\b(?:[^\n(]*\([^)
 ENTRIES = re.compile(r"^__|main|train|run|fit|work|launch|entry|cli|eval|test|valid", re.IGNORECASE)
 """Names of what a command that is installed can begin with, and of what it does then; and what Python calls itself."""
 WORD = re.compile(r"\w+")
+LOGGER = "logging.getLogger"
 MOST = 60  # files
 
 
@@ -133,9 +134,6 @@ def _is_set_up(project: Project, path: str, tree: Tree, called: ast.expr) -> boo
     if name is None or name in {INIT, *GROUPS} or name.startswith("."):
         return False
     return not (project.files(path, name.rpartition(".")[0]) if "." in name else ())
-
-
-LOGGER = "logging.getLogger"
 
 
 def _part(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, path: str, lines: list[str]) -> Part:

@@ -38,6 +38,10 @@ AT_WORK = {
     "is let run now and then": SPIN,
 }
 ASKING = {"polls for a file": "import os, time\nwhile not os.path.exists('/no/such'): time.sleep(0.05)"}
+ANSWER = "import os, socket, time\nhere, there = socket.socketpair()\nif not os.fork():\n    {}\n"
+READS = "there.close(); here.makefile('rb').read(65536)"
+SERVED = {"reads what comes now and then": ANSWER.format("while True: time.sleep(0.4); there.send(b'some')") + READS}
+UNSERVED = {"reads what never comes": ANSWER.format("time.sleep(60)") + READS}
 COPYING = {"copies": "import os, time\nwhile True: os.read(os.open('/dev/zero', 0), 1 << 20); time.sleep(0.3)"}
 
 
@@ -54,12 +58,13 @@ def running(text: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_what_a_process_does_is_told_apart_from_outside() -> None:
     """Idle ones, those at work, also by a thread, a helper, or on a machine that seldom lets them; those that ask.
 
+    An answer that comes in parts, slowly, is told from one that never comes.
+
     One that asks, and has to wait for a core each time, is at work: what this test starts loads the machine.
     """
     with ExitStack() as stack:
-        started = {
-            name: stack.enter_context(running(text)) for name, text in (IDLE | AT_WORK | ASKING | COPYING).items()
-        }
+        programs = IDLE | AT_WORK | ASKING | COPYING | SERVED | UNSERVED
+        started = {name: stack.enter_context(running(text)) for name, text in programs.items()}
         held = started["is let run now and then"]
         known = {process.pid: Activity() for process in started.values()}
         time.sleep(1)
@@ -76,7 +81,9 @@ def test_what_a_process_does_is_told_apart_from_outside() -> None:
     assert not at_work & set(IDLE)
     assert {name for name, each in found.items() if each.asks} | at_work >= set(ASKING)
     assert {name for name, each in found.items() if each.moves_data} | at_work >= set(COPYING)
-    assert not any(each.asks or each.moves_data for name, each in found.items() if name in IDLE)
+    assert {name for name, each in found.items() if each.is_served} | at_work >= set(SERVED)
+    assert not any(each.is_served for name, each in found.items() if name in UNSERVED)
+    assert not any(each.asks or each.moves_data for name, each in found.items() if name in IDLE | UNSERVED)
 
 
 def test_a_thread_that_waits_for_a_core_is_at_work() -> None:

@@ -8,6 +8,7 @@ from ddpdoctor.watch.monitor.seen.usage import Thread, Usage, usages
 
 WINDOW = 1.0  # seconds over which use is measured
 TURNS = 0.5  # a second: a main thread that comes to run so often asks again and again for something
+PARTS = 3  # of an answer: a main thread that reads from a connection comes to run for each part that arrives, only then
 BYTES = 16_384  # a second: what a process reads and writes that downloads, copies or indexes
 
 
@@ -70,6 +71,13 @@ class Activity:
             self.last is not None
             and self.quiet is not None
             and self.last.main.turns - self.quiet.main.turns > TURNS * max(self.still, WINDOW)
+        )
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the main thread of a process that does not compute has come to run for a few parts of an answer."""
+        return (
+            self.last is not None and self.quiet is not None and self.last.main.turns - self.quiet.main.turns >= PARTS
         )
 
 

@@ -197,6 +197,7 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
     pid, activity = each.reader.pid, each.activity
     operation = look.operation(pid)
     moved = each.moved() or look.first.get(pid, ()) != look.second.get(pid, ())
+    served = activity.is_served and _reads_an_answer(look.second.get(pid, ()))
     if operation == JOINING or (operation and not look.gloo):  # the one asks the store all the time, the other the GPU
         return Doing.WORKING if moved else Doing.WAITING
     if moved or activity.still < WINDOW or activity.moves_data:
@@ -211,12 +212,17 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
             (Doing.WAITING, bool(operation)),
             (
                 Doing.ASKING,
-                not operation and (activity.asks or sleeps(pid, activity.thread) or waits_for_a_sleeper(pid)),
+                not operation and (activity.asks or served or sleeps(pid, activity.thread) or waits_for_a_sleeper(pid)),
             ),
             (Doing.STANDING, True),
         )
         if holds
     )
+
+
+def _reads_an_answer(frames: Sequence[Frame]) -> bool:
+    """Whether a rank is inside of Python's own reading from a connection, which returns to it with what arrived."""
+    return bool(frames) and frames[0].file.endswith(("/socket.py", "/ssl.py"))
 
 
 def meeting(training: Training, after: float) -> set[int]:
