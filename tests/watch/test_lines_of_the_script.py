@@ -9,7 +9,6 @@ import pytest
 from ddpdoctor.check import Frame, Record, SavesInto, Site
 from ddpdoctor.checks.checkpoint.writing.checkpoint_folders_differ import _told
 from ddpdoctor.checks.model.backward.training_step_returns_none import _returns
-from ddpdoctor.checks.model.gradients.gradients_exchanged_in_part import _owner
 from ddpdoctor.checks.model.unused._reentrant import reentrant_call
 
 STEP = "class Net:\n    def training_step(self, batch, index):\n        if not batch.sum():\n            return{}\n"
@@ -56,22 +55,6 @@ def test_the_line_of_reentrant_checkpointing(code: str, mended: str, tmp_path: P
 
     assert (found.mended_code if found else "") == mended
     assert not found or (found.file, found.line) == (str(tmp_path / "net.py"), 3)
-
-
-@pytest.mark.parametrize(
-    ("names", "owner"),
-    [
-        (["criterion.weight"], "criterion"),
-        (["critic.0.weight", "critic.0.bias"], "critic"),
-        (["critic.0.weight", "head.weight"], ""),
-        (["critic.0.weight", "scale"], ""),
-        (["0.weight"], ""),
-        (["parameter 4 of shape [2.0]"], ""),
-    ],
-)
-def test_the_module_that_was_not_set_up(names: list[str], owner: str) -> None:
-    """It has a name where all parameters are of one variable."""
-    assert _owner(names) == owner
 
 
 def test_the_folder_is_told_by_rank_0(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ MADE_BEFORE = re.compile(
     r"(?:^|[./\\_-])(?:te?mp|incomplete|partial?|staging|downloading)(?:[._-][^/\\]*|\d*)?$|\.tmp\w*$|~$"
 )
 """The name of a file that its own program has written just before it renames it."""
+COMPILED = re.compile(
+    r"[/\\](?:\.?triton|torchinductor\w*|inductor)[/\\]"
+)  # what compilers keep is no file of the training
 OF_TRAINER = re.compile(r"(?:^|[/\\])tmp-checkpoint-\w+$")
 TRAINER = re.compile(r"[/\\]transformers[/\\]trainer\.py")
 ALONE = "another process of the training does the same: any rank, or the first one of another host"
@@ -53,6 +56,8 @@ ROTATES = Fix(
 
 def raced(record: Record, match: re.Match[str], log: Log) -> Finding | None:
     """Return what is said of a path that was gone, or full, for who was to delete or rename it."""
+    if COMPILED.search(match["path"]):
+        return None
     if match["target"]:
         return _renamed(record, match, log) if not LINKS.search(record.text) else None
     removing = re.search(REMOVING, record.text)
