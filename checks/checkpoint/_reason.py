@@ -20,7 +20,7 @@ from ddpdoctor.check import (
     possible_strips,
 )
 
-from ._refusal import PARTS, REFUSED, refusal
+from ._refusal import CONTEXT, REFUSED, refusal
 from ._sharded import FSDP_KEY, SHARDED, flat_side, is_sharded, is_uneven
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ IGNORED = {*WRAPPERS, Reason.AVERAGED, Reason.NESTED}
 
 def on_refusal(why: Reason) -> Marker:
     """Mark what is shown the words of load_state_dict, where this is the reason."""
-    return log_pattern(REFUSED, context=(*PARTS, SHARDED), claim=Claim(reason_of, (why,)))
+    return log_pattern(REFUSED, context=(*CONTEXT, SHARDED), claim=Claim(reason_of, (why,)))
 
 
 def reason_of(record: Record, match: re.Match[str], log: Log) -> Reason | None:

@@ -27,7 +27,8 @@ LOADED = (
     r"(?:oading|oaded|esuming|esumed|estoring|estored) [^\n]{0,60}?\b(?:from|checkpoint|weights|model)[ :'\"=]{1,4}"
     r"(?P<path>[^\s'\",:()]+\.(?:pt|pth|ckpt|bin|safetensors|pkl|tar))\b"
 )
-PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE, LOADED)
+PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE)
+CONTEXT = (*PARTS, LOADED)
 WRAPPED = ("DataParallel", "DistributedDataParallel", "MMDataParallel", "MMDistributedDataParallel")
 KEY = re.compile(r"[\"']([^\"']+)[\"']")
 FILE = re.compile(r"(?:torch\.load|load_file|load_from_checkpoint)\(\s*f?[\"']([^\"'{}]+)[\"']")
@@ -84,11 +85,11 @@ def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
     if groups["model"] is None and not _begins(record, log):
         return Refusal("", (), (), (), ())
     records = [record]
-    if "\n" not in record.text or not any(re.search(part, record.text) for part in PARTS[1:4]):
+    if "\n" not in record.text or not any(re.search(part, record.text) for part in PARTS[1:]):
         records += _following(record, log)
     text = "\n".join(each.text for each in records)
     evidence = [
-        each.proof(hit) for part in PARTS[:4] for each in records if (hit := next(re.finditer(part, each.text), None))
+        each.proof(hit) for part in PARTS for each in records if (hit := next(re.finditer(part, each.text), None))
     ]
     return Refusal(
         groups["model"] or "the model",

@@ -6,12 +6,13 @@ import contextlib
 import gc
 import json
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.launch.forked import forked
 from ddpdoctor.lint.around import Around
 from ddpdoctor.lint.cache import digest
 from ddpdoctor.lint.examine import examine, is_too_deep
@@ -23,7 +24,6 @@ from ddpdoctor.source.text.steps import MOST, STEPS, TooManyStepsError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkProcess as Process
 
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.cache import Cache
@@ -150,7 +150,7 @@ def _in_processes(shares: list[list[str]], work: Work) -> Iterator[tuple[str, Ou
     from multiprocessing.connection import wait  # one file in an editor needs none
 
     known = {each.code: each for each in work.checks}
-    started = dict(_started(share, work) for share in shares)
+    started = dict(forked(partial(_tell, names=share, work=work)) for share in shares)
     try:
         while started:
             for receiver in wait(list(started)):
@@ -164,21 +164,7 @@ def _in_processes(shares: list[list[str]], work: Work) -> Iterator[tuple[str, Ou
             process.terminate()
 
 
-def _started(names: list[str], work: Work) -> tuple[Connection, Process]:
-    """Start a process that looks at files, and return what it writes their outcomes to."""
-    import multiprocessing  # as above
-
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_tell, args=(sender, names, work), daemon=True)
-    process.start()
-    sender.close()
-    return receiver, process
-
-
 def _tell(sender: Connection, names: list[str], work: Work) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process that reads says what has ended it
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for name, outcome in _one_by_one(names, work):
         sender.send_bytes(json.dumps([name, as_plain(outcome)]).encode())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ddpdoctor.launch.forked import forked
 from ddpdoctor.selftest.result import SelfTestResult
 
 if TYPE_CHECKING:
@@ -27,13 +28,7 @@ def beside(tries: Tries, checks: tuple[Check, ...]) -> Iterator[Iterator[SelfTes
     if not hasattr(os, "fork"):
         yield iter(tries())
         return
-    import multiprocessing  # the other commands need none
-
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_tell, args=(sender, tries), daemon=True)
-    process.start()
-    sender.close()
+    receiver, process = forked(partial(_tell, tries=tries))
     try:
         yield _results(receiver, {check.code: check for check in checks})
     finally:
@@ -42,8 +37,6 @@ def beside(tries: Tries, checks: tuple[Check, ...]) -> Iterator[Iterator[SelfTes
 
 
 def _tell(sender: Connection, tries: Tries) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process that reads says what has ended it
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for each in tries():
         sender.send((each.check.code, each.broken, each.healthy, each.instrument))
     sender.send(None)

@@ -35,12 +35,10 @@ BUSY = 0.1  # of the time that a rank of the healthy twin waited for a core: wha
 def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> SelfTestResult:
     """Watch both scripts with all checks there are."""
     try:
-        broken = ended_and_found(fixture(check, "broken.py"), checks, jobs, until=check)
+        broken, found = _of_broken_script(check, checks, jobs, DEADLINE)
         healthy = _of_healthy_script(check, checks, jobs)
-        found = [each for each in broken.found if each.check is check]
         if not found and healthy.starved > BUSY and _stands(broken):  # it had not come to its fault
-            broken = ended_and_found(fixture(check, "broken.py"), checks, jobs, until=check, deadline=LONGER)
-            found = [each for each in broken.found if each.check is check]
+            broken, found = _of_broken_script(check, checks, jobs, LONGER)
         if not found and takes_long(check):
             _refuse_clock(broken, healthy)
     except NotRun as exc:
@@ -77,6 +75,13 @@ def of_healthy(check: Check, watched: Watched) -> Result:
             return _result(check, Status.CRASHED, found, f"rank {each.rank} did not come to its end: {_how(each)}")
     others = ", ".join(each.check.slug for each in found)
     return _result(check, Status.FAILED if found else Status.PASSED, found, others)
+
+
+def _of_broken_script(
+    check: Check, checks: tuple[Check, ...], jobs: Jobs, deadline: float
+) -> tuple[Watched, list[Found]]:
+    ended = ended_and_found(fixture(check, "broken.py"), checks, jobs, until=check, deadline=deadline)
+    return ended, [each for each in ended.found if each.check is check]
 
 
 def _of_healthy_script(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> Watched:

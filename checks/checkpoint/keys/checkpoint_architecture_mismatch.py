@@ -59,7 +59,7 @@ from ddpdoctor.check import (
 
 from .._look import few, named, state_dicts
 from .._reason import OPTION, OTHER_NETWORK, Reason, are_placeholders, on_refusal
-from .._refusal import HEAD, PARTS, SHAPE, Shape, refusal
+from .._refusal import CONTEXT, HEAD, SHAPE, Shape, refusal
 from ._missing import BY_ACCELERATE, COMPILED, COMPILES, GATHERED, PARTIAL, THERE, special, where
 from ._unlike import counts, evidence_of, first_key, fix_of, part_of_another, table_of
 
@@ -164,7 +164,7 @@ def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iter
     )
 
 
-@log_pattern(SHAPE, context=PARTS)
+@log_pattern(SHAPE, context=CONTEXT)
 def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report shapes where the head of the error is missing from the log, once."""
     shapes = tuple(Shape(*found.groups()) for _, found in log.find(SHAPE))

@@ -46,7 +46,7 @@ from ddpdoctor.check import (
 )
 
 from .._reason import PLACEHOLDERS, Reason, are_placeholders, on_refusal
-from .._refusal import HEAD, PARTS, SHAPE, Shape, refusal
+from .._refusal import CONTEXT, HEAD, SHAPE, Shape, refusal
 
 AILMENT = Ailment("DDP827", Severity.ERROR)
 SAVED = Fix(
@@ -75,7 +75,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield _finding(record, next(re.finditer(SHAPE, record.text), match), refused.shapes)
 
 
-@log_pattern(SHAPE, context=PARTS)
+@log_pattern(SHAPE, context=CONTEXT)
 def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise them where the head of the error is missing from the log."""
     shapes = tuple(Shape(*found.groups()) for _, found in log.find(SHAPE))

@@ -40,8 +40,8 @@ OTHER = re.compile(
     r"\[|\d{4}-\d\d|[IWEF]\d{4} |(?:WARNING|ERROR|INFO|DEBUG|CRITICAL)\b|[\w.-]+:\d+:\d+ \[|[=*-]{8}|\s*\d+%\||"
     r"srun: |slurmstepd: |/\S+: line \d+: |wandb: |\S+\.py:\d+: "
 )
-# Ray Train above the traceback of a rank, and torch's distributed checkpoints behind its first words.
 IN_ONE_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[\w.<>]+)')
+# Ray Train above the traceback of a rank, and torch's distributed checkpoints behind its first words.
 ANNOUNCED = re.compile(r"\[Rank (?P<rank>\d+)(?:,\d+)*(?: Error Snippet)?\]:?$")
 OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (?P<rank>\d+)\)")
 LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself

@@ -102,10 +102,13 @@ NO_RANK = re.compile(r"rank == -1$")
 
 def leaves(tree: Tree, block: list[ast.stmt]) -> bool:
     """Whether what follows a block is not reached from it."""
-    last = block[-1]
-    if isinstance(last, LEAVES):
-        return True
-    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and resolve(tree, last.value.func) in EXITS
+    return isinstance(block[-1], LEAVES) or ends(tree, block[-1])
+
+
+def ends(tree: Tree, statement: ast.stmt) -> bool:
+    """Whether a statement ends the program: it raises, or calls what does so."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and resolve(tree, call.func) in EXITS)
 
 
 def tests_around(file: str, line: int) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.guards import EXITS, guards
+from ddpdoctor.source.reach.guards import ends, guards
 from ddpdoctor.source.reach.rank_facts import Fact, fact
-from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.values.sites import some_sites
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def _ends_several(tree: Tree, guard: Guard) -> bool:
     if not isinstance(branch, ast.If):
         return isinstance(branch, ast.Assert)
     away = branch.orelse if guard.holds else branch.body
-    return bool(away) and _ends(tree, away[-1])
+    return bool(away) and ends(tree, away[-1])
 
 
 def _is_world_size(tree: Tree, test: ast.expr) -> bool:
@@ -49,10 +48,3 @@ def _is_world_size(tree: Tree, test: ast.expr) -> bool:
     held = [each.value for each in bindings] or [test.left]
     counts = [each.body if isinstance(each, ast.IfExp) else each for each in held]
     return all(each is not None and fact(tree, each) is Fact.WORLD_SIZE for each in counts)
-
-
-def _ends(tree: Tree, statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Raise):
-        return True
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and resolve(tree, call.func) in EXITS
