@@ -20,11 +20,11 @@ import os, sys, time
 import torch.distributed as dist, torch.multiprocessing as mp
 
 def worker(rank, file):
+    open(f"{file}.{rank}", "w").close()
+    while not os.path.exists(f"{file}.{1 - rank}"):
+        time.sleep(0.1)  # one that still imports does not stand still, nor does one that has slept enough
     if rank == 1:
-        open(f"{file}.asleep", "w").close()
-        time.sleep(8)
-    while not os.path.exists(f"{file}.asleep"):
-        time.sleep(0.1)  # one that still imports does not stand still
+        time.sleep(10)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     dist.barrier()  # one that ended here would close the connection that the other one still makes
 
