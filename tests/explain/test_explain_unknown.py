@@ -40,6 +40,11 @@ def unknown(code: str, error: str, below: str = "") -> Unknown:
             "AttributeError: 'NoneType' object has no attribute 'add_scalar'",
             "writer",
         ),
+        (
+            "norm = head.weight.grad.norm()",
+            "AttributeError: 'NoneType' object has no attribute 'norm'",
+            "if each.requires_grad and each.grad is None",
+        ),
         ("for batch in loader:", "TypeError: 'NoneType' object is not iterable", "grep -nE '\\bloader"),
         ("x = cfg.optim.lr", "AttributeError: 'Config' object has no attribute 'optim'", "print(type(cfg)"),
         ("return undefined", "NameError: name 'undefined' is not defined", "grep -nE '\\bundefined\\b' /w/train.py"),

@@ -95,6 +95,12 @@ def _of_none(record: Record) -> Fix | None:
     if found is None or not holders or record.users is None:
         return None
     name = holders[0]
+    if name.endswith(".grad"):
+        return Fix(
+            f"{name} is None there: no backward has reached it, it is frozen, or zero_grad() has taken it away",
+            "print([name for name, each in model.named_parameters() if each.requires_grad and each.grad is None])"
+            "   # right after backward()",
+        )
     return Fix(
         f"{name} is None there: see where it gets its value. What is made under a test of the rank, or of a setting, "
         "is None on the other ranks",
