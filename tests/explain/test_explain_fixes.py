@@ -51,6 +51,24 @@ class TestTensors:
         assert "of different dtypes" in dtype.message
         assert "on different devices, of cpu and of cuda" in old.message
 
+    @pytest.mark.parametrize(
+        ("code", "error"),
+        [
+            ("dist.all_reduce(p.grad.data)", "AttributeError: 'NoneType' object has no attribute 'data'"),
+            ("p.grad /= world_size", "TypeError: unsupported operand type(s) for /=: 'NoneType' and 'int'"),
+            (
+                "flat = torch.cat([p.grad.view(-1) for p in params])",
+                "AttributeError: 'NoneType' object has no attribute 'view'",
+            ),
+        ],
+    )
+    def test_a_gradient_that_is_none_is_told_where_it_is_exchanged(self, code: str, error: str) -> None:
+        """By the line, or by the name of the function; elsewhere nothing is exchanged, and nothing said of it."""
+        log = 'Traceback (most recent call last):\n  File "/w/train.py", line 9, in {}\n    {}\n{}\n'
+
+        assert "p.grad is None" in told("no-gradient-to-exchange", log.format("average_gradients", code, error)).message
+        assert "no-gradient-to-exchange" not in named(log.format("show", "print(p.grad.data.norm())", error))
+
     def test_the_share_of_a_head_is_computed(self) -> None:
         """Half a head, three halves, and a share of the heads that the code counts."""
         view = "[rank0]: RuntimeError: shape '[1, 10, {}, 4]' is invalid for input of size {}\n"
