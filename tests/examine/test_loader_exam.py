@@ -404,3 +404,29 @@ def test_a_split_by_worker_becomes_one_by_rank_and_worker(workers: int, examine:
     assert findings("iterable-not-split-by-rank", mended) == []
     shares = [set(each.digests()) for each in mended.streams()]
     assert len(set.union(*shares)) == sum(map(len, shares)) == 40
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [
+        ("random.Random(rank).sample(range(64), 64)[rank::world_size]", True),
+        ("torch.randperm(64).tolist()[rank * 32 : rank * 32 + 32]", True),
+        ("random.Random(0).sample(range(64), 64)[rank::world_size]", False),
+        ("range(rank * 32, rank * 32 + 32)", False),
+        ("[each for each in range(64) if each % 5 != rank]", False),
+    ],
+)
+def test_subsets_cut_from_an_order_of_each_rank_are_a_note(examine: Examine, share: str, *, told: bool) -> None:
+    """Parts that make up the whole, and overlap; folds are larger than a part, and one order is cut without overlap."""
+    exam = examine(
+        f"""
+        import random
+        def build_loader(world_size, rank):
+            return DataLoader(Subset(range(64), {share}), batch_size=4, shuffle=True)
+        """
+    )
+
+    found: list[Finding] = []
+    with suppress(NotRun):  # of folds there is nothing to count
+        found = findings("shards-overlap", exam)
+    assert [each.severity for each in found] == ([Severity.NOTE] if told else [])

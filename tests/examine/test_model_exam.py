@@ -191,6 +191,43 @@ def test_a_layer_that_runs_without_a_graph_is_told_as_such(examine: Examine) -> 
     assert "spare" not in without_graph.seen
 
 
+@pytest.mark.parametrize(
+    ("made", "forward", "told"),
+    [
+        ("torch.randn(8, 8, requires_grad=True)", "self.last(x @ self.weight)", True),
+        ("torch.randn(8, 8)", "self.last(x @ self.weight)", False),
+        ("None", "self.last(self.keep(x.requires_grad_(True)))", False),
+        ("None", "self.last(self.keep(x.clone().requires_grad_(True)))", False),
+    ],
+)
+def test_a_tensor_that_is_to_be_trained_and_no_parameter_is_named(
+    examine: Examine, made: str, forward: str, *, told: bool
+) -> None:
+    """One that requires no gradient is a constant, and an input that the model keeps is none of its parameters."""
+    exam = examine(
+        f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.last, self.weight = nn.Linear(8, 2), {made}
+
+            def keep(self, x):
+                self.weight = x
+                return x
+
+            def forward(self, x):
+                return {forward}
+
+        def build_model():
+            return Net()
+        """
+    )
+
+    assert [each.message.rpartition(": ")[2] for each in findings("unregistered-parameters", exam)] == (
+        ["weight [8, 8]"] if told else []
+    )
+
+
 def test_parameters_that_the_first_forward_makes_are_named(examine: Examine) -> None:
     """DDP has wrapped the model before; one that makes them in ``__init__``, and a lazy one, has none of these."""
     made = """

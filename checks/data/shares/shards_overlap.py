@@ -59,6 +59,7 @@ from ddpdoctor.check import (
 
 from .._passes import RankPass, same_data, same_pass, splitting
 from .._words import SHOWN, at, counted, shown
+from ._cut import cut_by_rank, cut_from_orders
 from ._seeds import seed_with_rank
 from ._shares import (
     MEND,
@@ -87,6 +88,10 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
     drawn = [rank.samples() for rank in ranks]
     shares = compare_shares(drawn)
     says = split_by_rank(ranks)
+    if cut_by_rank(ranks):
+        if found := cut_from_orders(loader, compare_shares([rank.subset or () for rank in ranks])):
+            yield found
+        return
     if not says and not split_in_its_own_way(ranks):
         raise NotRun("no sampler that splits by rank in the right way")
     if loader.same_data() is False:

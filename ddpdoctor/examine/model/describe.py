@@ -109,10 +109,13 @@ def _source(wrapper: type) -> str:
 
 
 def unregistered(model: Module, way: str, batch: Any) -> tuple[str, ...]:
-    """Return the name of the parameters that the loss depends on and that ``model.parameters()`` does not list."""
-    import torch
+    """Return the name of what the loss depends on, and is to be trained, and ``model.parameters()`` does not list.
 
-    known = {id(parameter) for parameter in model.parameters()}
+    A tensor of the model's own that requires a gradient, and is no ``nn.Parameter``, is among them; an input that the
+    model keeps (for a gradient penalty, a saliency map) is not.
+    """
+    known = {id(each) for each in (*model.parameters(), *tensors(batch))}
+    names = dict(_hidden(model))
     found: dict[int, Any] = {}
     waiting: list[Any] = [loss_of(list(tensors(CALLS[way](model, batch)))).grad_fn]
     seen = set()
@@ -122,16 +125,15 @@ def unregistered(model: Module, way: str, batch: Any) -> tuple[str, ...]:
             continue
         seen.add(node)
         leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in known:
+        if leaf is not None and id(leaf) not in known:
             found[id(leaf)] = leaf
         waiting += [following for following, _ in node.next_functions]
-    names = dict(_hidden(model)) if found else {}
-    # One without a name was made in this very forward, and is gone.
+    # One without a name was made in this very forward, and is gone with it.
     return tuple(sorted(f"{names[key]} {list(leaf.shape)}" for key, leaf in found.items() if key in names))
 
 
 def _hidden(model: Module) -> Iterator[tuple[int, str]]:
-    """Yield the name of the parameters in plain attributes, lists, tuples and dicts of the model's modules."""
+    """Yield the name of what has a gradient in plain attributes, lists, tuples and dicts of the model's modules."""
     import torch
 
     for prefix, module in model.named_modules():
@@ -146,7 +148,7 @@ def _hidden(model: Module) -> Iterator[tuple[int, str]]:
             else:
                 items = [(path, value)]
             for name, item in items:
-                if isinstance(item, torch.nn.Parameter):
+                if isinstance(item, torch.Tensor) and item.is_leaf and item.requires_grad:
                     yield id(item), name
                 elif isinstance(item, torch.nn.Module):
                     yield from ((id(tensor), f"{name}.{rest}") for rest, tensor in item.named_parameters())
