@@ -294,6 +294,8 @@ def test_a_loopback_master_is_told_where_rank_0_is_known_to_be_elsewhere(
         ("TORCH_NCCL_BLOCKING_WAIT", "on", "1"),
         ("TORCH_DISTRIBUTED_DEBUG", "VERBOSE", "DETAIL"), ("TORCH_DISTRIBUTED_DEBUG", "some", ""),
         ("NCCL_P2P_LEVEL", "NVLINK", "NVL"), ("NCCL_NET_GDR_LEVEL", "phb", "PHB"), ("NCCL_P2P_LEVEL", "NODE", ""),
+        ("NCCL_DEBUG", "1", "INFO"), ("NCCL_DEBUG", "ERROR", "INFO"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb=512", "max_split_size_mb:512"),
         ("OMP_NUM_THREADS", "four", "1"),
     ],
 )  # fmt: skip
@@ -313,7 +315,7 @@ def test_a_value_that_its_reader_cannot_read_is_told(
 )
 def test_numbers_are_read(name: str, number: int, facts: Facts, checks: dict[str, Check]) -> None:
     """Each number, with blanks around it, and each variable that no library reads as a number."""
-    environ = {name: f" {number} ", "NCCL_P2P_LEVEL": "NVL", "NCCL_DEBUG": "INFO", "NCCL_SHM_DISABLE": "false"}
+    environ = {name: f" {number} ", "NCCL_P2P_LEVEL": "NVL", "NCCL_DEBUG": "info", "NCCL_SHM_DISABLE": "false"}
     assert not _run(checks, "variable-value-invalid", facts=replace(facts, environ=environ))
 
 
