@@ -138,6 +138,21 @@ def has_gone_on(kept: MatchedLog, record: Record) -> bool:
     return sum(TRAINS.search(text) is not None and LAST_WORDS.search(text) is None for text in after) >= SOME
 
 
+CLEANING = re.compile(
+    r"\bin (?:\w*(?:teardown|clean_?up|on_exception|shutdown)\w*|reconciliate_processes|__exit__|__del__|_?close"
+    r"|_?finish)$",
+    re.MULTILINE,
+)
+
+
+def before_cleaning(record: Record) -> Record:
+    """Return the exception that ended the program, where another came while a library put things in order after it."""
+    last = record.text.rfind(CHAINED)
+    if last < 0 or CLEANING.search(record.text, last) is None:
+        return record
+    return handled_before(record, last + 1) or record
+
+
 def handled_before(record: Record, position: int) -> Record | None:
     """Return the first exception of a chain, of the user's own code, where the chain goes on before a position."""
     end = record.text.find(CHAINED)

@@ -9,12 +9,15 @@ from ..hangs._told import short
 from ..timeouts._watchdog import named
 
 
-def gone_or_stuck(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
-    """Return the name of the ranks as far as they are known."""
+def gone_or_stuck(ranks: list[int], waits: str, evidence: tuple[Evidence, ...], more: str = "") -> Finding:
+    """Return the name of the ranks as far as they are known.
+
+    ``more`` can be the reason as well: the ranks are there then, and it is told what is waited for.
+    """
     who = named(ranks[:8]) if ranks else "a rank"
     plural = "are" if len(ranks) > 1 else "is"
     return Finding(
-        f"{who} {plural} gone or stuck: {waits}",
+        f"{waits} of {who}" if more else f"{who} {plural} gone or stuck: {waits}",
         evidence,
         Fix(
             f"read the log of {who}, and the kernel's on its host",
@@ -25,6 +28,7 @@ def gone_or_stuck(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) 
             (
                 "it was killed or crashed (memory, signal, GPU)",
                 "it hangs or works elsewhere (data loading, I/O, a branch)",
+                *((more,) if more else ()),
             ),
             "py-spy dump --pid PID   # of that rank: a process that is gone answers nothing",
         ),

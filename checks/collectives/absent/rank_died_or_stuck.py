@@ -58,6 +58,7 @@ from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, taken_itsel
 from ..hangs._told import seen, table, where
 from ..timeouts._flight import SILENT, proofs
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
+from ..unequal._submitted import STALLED_WARNING, TENSORS, submit_others
 from ._gone import gone_or_stuck, last_call, lost_by
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
@@ -77,8 +78,8 @@ def by_its_silence(log: Log) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
-    context=(READY, MISSING, STALLED),
+    STALLED_WARNING,
+    context=(READY, MISSING, STALLED, TENSORS),
     waits=True,
 )
 def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
@@ -91,11 +92,17 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
     for _, found in log.find(READY):
         ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
         gone |= set(range(max(ready) + 1)) - ready
+    if submit_others(record, log):
+        return  # collective-order-mismatch
     yield gone_or_stuck(
         sorted(gone),
-        "Horovod waits for its tensors",
+        "Horovod waits for tensors",
         (record.proof(match, "all ranks submit them"),),
+        OTHERS,
     )
+
+
+OTHERS = "it submits other tensors: a branch by its rank, a parameter that is frozen there, another model"
 
 
 @log_pattern(NOT_PASSED, waits=True)

@@ -67,6 +67,7 @@ from ._orders_told import (
     told_as_turned_branches,
     told_as_two_groups,
 )
+from ._submitted import STALLED_WARNING, TENSORS, submit_others
 
 if TYPE_CHECKING:
     from ..hangs._pairs import Pair
@@ -155,6 +156,20 @@ def in_objects(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             FIX.command or "",
         ),
     )
+
+
+@log_pattern(STALLED_WARNING, context=(TENSORS,))
+def in_what_horovod_lists(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Each rank lacks tensors that another one has submitted: all are there, and not at one place."""
+    if ranks := submit_others(record, log):
+        yield Finding(
+            f"{named(ranks[:8])} submit different tensors to Horovod, which waits for each of them in vain",
+            (record.proof(match, "all ranks submit the same tensors"),),
+            Fix(
+                "let all ranks reduce and broadcast the same names: no branch by the rank, the same parameters trained",
+                command="HOROVOD_LOG_LEVEL=debug horovodrun ... 2>&1 | grep -m5 submitted",
+            ),
+        )
 
 
 @log_pattern(OTHER_OPERATION)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
 STARTER = r"\b(horovodrun|torchpack dist-run)\b"
@@ -44,12 +44,17 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"[^\n]{0,80})"
     r"|(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed): "
     r"(?P<allocation>[^\n]{1,160})"
+    r"|(?:srun|sbatch|salloc): (?:error|fatal): (?P<refused>Failed to validate job spec[^\n]{1,200}"
+    r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
     context=(ASSIGNED, STARTER, IN_SLURM),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say who cannot give what, and how it is looked at; a pod that found its node later only waited."""
     if match["pod"] and _is_placed(record, log):
+        return
+    if match["refused"]:
+        yield _refused(record, match)
         return
     kind = next(each for each in (*WHO, "pod") if match[each])
     said, command = WHO[kind]
@@ -61,6 +66,22 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         said.format(what=match["what"], asked=match["asked"]) if kind != "allocation" else said,
         (record.proof(match, "as much as is asked for"),),
         Fix("ask for what there is, or wait for it: compare both", command=command),
+        record.place,
+        ambiguity=OF_RAY if kind in {"group", "placement"} else None,
+    )
+
+
+def _refused(record: Record, match: re.Match[str]) -> Finding:
+    """Return what the header lacks: GPUs for each task say nothing where the tasks are not counted."""
+    counted = "--gpus-per-task" in match["refused"]
+    return Finding(
+        "the batch script asks for GPUs of each task and does not say how many tasks there are: Slurm refuses the job"
+        if counted
+        else f"Slurm refuses the job: {match['refused'].strip()}",
+        (record.proof(match, "a number of tasks, or of all GPUs" if counted else "a header that Slurm takes"),),
+        Fix("say how many tasks there are, one for each rank", command="#SBATCH --ntasks=8\n#SBATCH --gpus-per-task=1")
+        if counted
+        else Fix("change what it names", command="sbatch --test-only job.sh"),
         record.place,
     )
 
@@ -82,13 +103,24 @@ def _slots(asked: str, log: Log) -> str:
     return f"{slurm}{tool} -np {asked} {hosts} localhost:{asked} python train.py   # slots=N in a hostfile{other}"
 
 
+OF_RAY = Ambiguity(
+    (
+        "the cluster has not what the workers ask for (ScalingConfig), or other jobs hold it",
+        "new nodes are being started, and take longer (autoscaler)",
+        "the workers' environment takes longer: packages of a runtime_env, an image that is pulled",
+    ),
+    "ray status -v   # Demands that stay: the first; then ray list workers, and runtime_env_setup-*.log of the session",
+)
 WHO = {
     "pod": (
         "Kubernetes has no node with enough {what} for a pod of the job",
         "kubectl describe nodes | grep -A8 'Allocated resources'; kubectl get pods -o wide",
     ),
-    "group": ("Ray has not started the workers in time: the cluster has not what they ask for", "ray status"),
-    "placement": ("Ray's cluster has not what the placement group asks for", "ray status"),
+    "group": (
+        "Ray has not started all workers of the training in time",
+        "ray status\nexport RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600   # before ray start, where it only takes long",
+    ),
+    "placement": ("Ray has not found in time what the placement group asks for", "ray status"),
     "step": (
         "Slurm refuses the step: it asks for more than the job was given",
         "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|NumCPUs|Gres'",

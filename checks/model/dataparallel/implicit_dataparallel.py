@@ -37,6 +37,7 @@ from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPREAD, TWO_GPUS, Set
 AILMENT = Ailment("DDP527", Severity.ERROR)
 TRL = r"trl[/\\]trainer[/\\]\w+\.py"
 HIDDEN = r"'DataParallel' object has no attribute '\w+'"
+IN_STEP = re.compile(r"torch[/\\]optim[/\\]|\boptimizer\.step\(")
 REMEDY = Fix(
     "start one process for each GPU, or show the script one GPU",
     command="torchrun --standalone --nproc_per_node=gpu train.py\n# or\nCUDA_VISIBLE_DEVICES=0 python train.py",
@@ -80,6 +81,8 @@ def in_sizes(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
     small, large = sorted((int(match["a"]), int(match["b"])))
     in_trainer = re.search(rf"{TRAINER}|{TRL}", record.text)
     if not in_trainer or small < 1 or large % small or record.rank is not None or beside(record, log, SEVERAL):
+        return
+    if IN_STEP.search(record.text):  # no batch comes to the optimizer, see optimizer-state-of-other-parameters
         return
     yield Finding(
         f"a Trainer that one process runs meets a batch that is {large // small} times another: {small} and {large}",

@@ -7,6 +7,7 @@ header and a frame, or, where the header is lost, a frame and its line of code.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -32,13 +33,17 @@ WARNED = re.compile(r"\bWARN|\bDEBUG\b|^\[?W\d{4} ")
 LOGGED = re.compile(r"\b(?:ERROR|CRITICAL)\b|^\[?[EF]\d{4} ")
 CLOCK = re.compile(r"\d{2,4}[-/]\d\d(?:[-/]\d\d)?|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?")
 RANK = re.compile(r"(?i:rank)[ :=_-]{0,2}(\d+)")
+LINE_NUMBER = re.compile(r"\s*(?:[Ll]ine |[Ll])?\d+[:|.)\s]*")
+NUMBER = re.compile(r"\d+")
+COUNTED = 3  # lines that have to go on counting
 
 
 @dataclass(slots=True)
 class Layout:
     """Turns the bytes of a line into what was said in it; learns as it goes."""
 
-    _margins: list[re.Pattern[str]] = field(default_factory=list)
+    _margins: list[tuple[re.Pattern[str], bool]] = field(default_factory=list)
+    """What stands before each line, and whether it counts the lines."""
     _is_array: bool = False
     """A JSON array is printed, one field a line."""
     _width: int = 0
@@ -102,9 +107,9 @@ class Layout:
         return None
 
     def _without_margin(self, line: Line, block: bytes, behind: int) -> Line:
-        for margin in self._margins:
+        for margin, counts in self._margins:
             if match := margin.match(line.text):
-                return _freed(line, match[0])
+                return _freed(line, match[0], counts=counts)
         at, following = _begins(line.text)
         if 0 < at < LONGEST and len(self._margins) < MARGINS:
             before = line.text[:at]
@@ -113,8 +118,8 @@ class Layout:
             if not before.strip():
                 margin, is_margin = re.compile(re.escape(before)), _is_indented(block, before)
             if is_margin and not WARNED.search(before) and _is_repeated(margin, following, block, behind):
-                self._margins.append(margin)
-                return _freed(line, before)
+                self._margins.append((margin, _counts_lines(margin, before, block, behind)))
+                return _freed(line, before, counts=self._margins[-1][1])
         return line
 
 
@@ -142,14 +147,24 @@ def _is_indented(block: bytes, by: str) -> bool:
     return bool(rows) and all(not row.strip() or row.startswith(by.encode()) for row in rows)
 
 
-def _freed(line: Line, margin: str) -> Line:
+def _counts_lines(margin: re.Pattern[str], before: str, block: bytes, behind: int) -> bool:
+    """Whether the margin is the number of the line, as editors and pagers write it: it grows with each."""
+    if not LINE_NUMBER.fullmatch(before):
+        return False
+    texts = (parsed(decoded(raw), 0).text for raw in block[behind : behind + AHEAD].split(b"\n", COUNTED)[:COUNTED])
+    found = [match[0] for text in texts if (match := margin.match(text))]
+    numbers = [int(digits) for each in (before, *found) for digits in NUMBER.findall(each)]
+    return len(found) > 1 and all(one < other for one, other in itertools.pairwise(numbers))
+
+
+def _freed(line: Line, margin: str, *, counts: bool = False) -> Line:
     """Return the line without its margin; what varies in that from line to line is no part of the stream."""
-    rank = RANK.search(margin)
+    rank = None if counts else RANK.search(margin)
     return replace(
         line,
         text=line.text[len(margin) :],
         rank=line.rank if line.rank is not None or rank is None else int(rank[1]),
-        stream=line.stream + CLOCK.sub("", margin).strip(),
+        stream=line.stream + (NUMBER if counts else CLOCK).sub("", margin).strip(),
         is_logged=line.is_logged or LOGGED.search(margin) is not None,
     )
 

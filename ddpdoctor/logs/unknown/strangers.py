@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import Role
 from ddpdoctor.logs.answer import Unknown
 from ddpdoctor.logs.candidates import unexamined
-from ddpdoctor.logs.handled_errors import handled_before, has_gone_on, lines_after, survived
+from ddpdoctor.logs.handled_errors import before_cleaning, handled_before, has_gone_on, lines_after, survived
 from ddpdoctor.logs.launchers import launcher_of
 from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
 
@@ -141,6 +141,7 @@ def _told(kept: MatchedLog, first: Record, alike: Sequence[Record]) -> Unknown:
     said = (record.text for record in kept.log.records if record.error)
     last = (line.text for lines in kept.endings.values() for line in lines)
     launcher = launcher_of((first.text, *itertools.islice(said, SAID), *last))
+    first = before_cleaning(first)
     return Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first), _ranks_of_log(kept), launcher)
 
 
