@@ -171,7 +171,7 @@ class TestTransport:
             assert cause is not None
             assert (cause.check.slug, cause.role) == ("interface-unreachable", Role.CAUSE)
             assert cause.finding.ambiguity is not None
-            assert len(cause.finding.ambiguity.causes) == 2
+            assert len(cause.finding.ambiguity.causes) == 3
 
     def test_what_nccl_said_besides_the_class_is_quoted(self) -> None:
         """An unspecified error shows the WARN line, or what stands after Last error."""

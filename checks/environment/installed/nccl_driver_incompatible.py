@@ -32,6 +32,10 @@ from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, 
 AILMENT = Ailment("DDP118", Severity.ERROR)
 OLD = "the driver is older than this NCCL needs"
 FABRIC = "nvidia-fabricmanager does not run, or is of another version than the driver"
+RESTARTED = "nvidia-fabricmanager was started anew, and the GPUs were not reset since (a reboot does so)"
+STATE = (
+    "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 -w Fabric   # State: Completed, Status: Success"
+)
 
 
 @log_pattern(
@@ -48,14 +52,14 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         else f"NCCL's NVLink multicast (NVLS) does not work with this driver: {said}",
         (record.proof(match, "the driver supports what NCCL asks for"),),
         Fix(
-            "restart the fabric manager, and until then leave the feature out",
+            "restart the fabric manager and reset the GPUs, and until then leave the feature out",
             command="export NCCL_NVLS_ENABLE=0\n"
-            "sudo systemctl restart nvidia-fabricmanager   # while nothing runs on the GPUs",
+            "sudo systemctl restart nvidia-fabricmanager && sudo nvidia-smi -r   # while nothing runs on the GPUs",
         )
         if fabric
-        else Fix("leave the feature out until the driver is newer", command="export NCCL_NVLS_ENABLE=0"),
+        else Fix("leave the feature out until driver and fabric are right", command="export NCCL_NVLS_ENABLE=0"),
         record.place,
-        ambiguity=Ambiguity((OLD, FABRIC) if match["text"] else (FABRIC, OLD), "systemctl status nvidia-fabricmanager"),
+        ambiguity=Ambiguity((OLD, FABRIC, RESTARTED) if match["text"] else (FABRIC, RESTARTED, OLD), STATE),
     )
 
 

@@ -49,4 +49,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"GlooDeviceFactory::makeUVDevice\(\): interface or hostname can't be empty")
+def without_a_name(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo on Windows goes by the name of the computer where no interface is named."""
+    yield Finding(
+        "Windows gave gloo an empty name for this computer, and no interface is named",
+        (record.proof(match, "a name, or GLOO_SOCKET_IFNAME"),),
+        Fix(
+            "name the interface as ipconfig does, or give the computer a name of plain letters, and restart it",
+            command="set GLOO_SOCKET_IFNAME=Ethernet\nset MASTER_ADDR=127.0.0.1\n"
+            "powershell Rename-Computer -NewName trainer1 -Restart   # hostname prints the present one",
+        ),
+        record.place,
+    )
+
+
 OTHER_TORCH = "pip install torch==2.6.0        # or: wsl --install, and train there"

@@ -31,6 +31,7 @@ ProcessGroupGloo::createDefaultDevice.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -113,10 +114,36 @@ def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[F
         )
 
 
+def _is_link_local(peer: str | None) -> bool:
+    try:
+        return peer is not None and ipaddress.ip_address(peer).is_link_local
+    except ValueError:
+        return False
+
+
+@log_pattern(NO_WAY, context=(BOOTSTRAP,))
+def that_has_no_address(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """An interface that nobody has set up has an address of its own making, which no router knows."""
+    if _is_link_local(match["peer"]) and not dead_end(log, match["peer"]):
+        interface = match["peer"].partition("%")[2]
+        yield Finding(
+            f"a rank gave a link-local address{f' of {interface}' if interface else ''} as its own "
+            f"({match['peer']}), which leads to no other network: {match['why']}",
+            (record.proof(match, "an address of the network that joins the hosts"),),
+            Fix(
+                "name the interface to the other hosts, on each host",
+                command="ip -brief address\nexport NCCL_SOCKET_IFNAME=eth0 NCCL_SOCKET_FAMILY=AF_INET",
+            ),
+            Place(variable="NCCL_SOCKET_IFNAME", rank=record.rank, host=record.node),
+        )
+
+
 @log_pattern(NO_WAY, context=(BOOTSTRAP,))
 def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Without a virtual interface in sight a silent peer has two explanations."""
     if dead_end(log, match["peer"]) or match["why"] in ("No route to host", "Connection refused"):
+        return
+    if _is_link_local(match["peer"]):
         return
     peer = match["peer"] or "a peer"
     yield Finding(
@@ -128,7 +155,9 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
             (
                 "NCCL's interface is not one that the hosts share",
                 "a firewall drops packets to NCCL's ports",
-                *(("the rank there has died, and nobody listens",) if "abort" in match["why"] else ()),
+                "the rank there has died, and nobody listens"
+                if "abort" in match["why"]
+                else "the host or pod there is gone: it ended, or was started anew with another address",
             ),
             f"ping -c1 {match['peer'] or 'PEER'}   # answers: a firewall; silent: the interface",
         ),

@@ -40,12 +40,12 @@ AILMENT = Ailment("DDP336", Severity.ERROR)
     context=(BOOTSTRAP,),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """A host that takes part in the rendezvous has a route; its port has not."""
+    """A firewall that rejects says "no route", and so does a network without one."""
     if dead_end(log, match["peer"]):
         return  # interface-unreachable
     peer = f"{match['peer']} port {match['port']}" if match["peer"] else "a peer's port"
     yield Finding(
-        f"the connection to {peer} is refused, though the rendezvous of the same hosts worked",
+        f"the connection to {peer} is rejected: No route to host",
         (record.proof(match, "NCCL's ports are open between the hosts"),),
         Fix(
             "name the interface that leads to the peer; where it is named, open the ephemeral ports between the hosts",

@@ -66,6 +66,9 @@ CLOSED = (
     r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
     r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
 )
+RECEIVES = re.compile(r"\bin (?:recv|irecv|recv_object_list)\b|\bdist(?:ributed)?\.i?recv\(")
+SENT = "it came to its end first: its isend() was not waited for, and the process is gone before all is sent"
+ENDED = "it came to its end first: fewer batches, a return, sys.exit"
 SAVES = re.compile(
     r"\n\s+(?P<code>[\w.]*\b(?P<call>save_model|save_state|save_pretrained|save_checkpoint|get_state_dict|state_dict)"
     r"\([^\n]*\))\n"
@@ -89,6 +92,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     causes = (
         f"the rank at {address or 'the other end'} died of an error of its own",
         "the network between the hosts broke",
+        SENT if RECEIVES.search(record.text) else ENDED,
     )
     saved = SAVES.search(record.text) if SHARDED.search(record.text) else None
     if saved:
@@ -109,7 +113,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         record.place,
         ambiguity=Ambiguity(
-            causes[::-1] if broke else causes,
+            (causes[1], causes[0]) if broke else causes,
             "ddpdoctor explain LOGS_OF_ALL_RANKS",
         ),
     )

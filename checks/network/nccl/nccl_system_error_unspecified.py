@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import COMPLETE, WARN, unspecified
+from ._nccl import COMPLETE, WARN, says_more, unspecified
 
 TOLD = r"ncclSystemError|unhandled system error"
 AILMENT = Ailment("DDP331", Severity.ERROR)
@@ -54,6 +54,29 @@ CAUSES = (
     "InfiniBand cannot lock or register memory",
 )
 
+REFUSED = (
+    "the rank there has ended, or was started anew alone: nobody listens at its old port",
+    "a proxy or a firewall on the way rejects the port (the sidecar of a service mesh, as Istio's, in each pod)",
+    "NCCL's interface is not one that the hosts share",
+)
+BY_TEXT = (
+    (re.compile(r"[Cc]onnect (?:to \S+ )?(?:failed|returned)|socket\w*Connect"), REFUSED),
+    (
+        re.compile(r"NET/OFI"),
+        (
+            "the limit on locked memory is too low (ulimit -l), or the container's",
+            "libfabric wants huge pages, and none is left (FI_EFA_USE_HUGE_PAGE=0 does without)",
+            "the plugin does not fit the libfabric that is loaded",
+        ),
+    ),
+    (re.compile(r"Cannot allocate memory"), (CAUSES[-1], "the host, or its container, has no memory left")),
+)
+
+
+def _causes(record: Record, log: Log) -> tuple[str, ...]:
+    more = says_more(record, log)
+    return next((causes for text, causes in BY_TEXT if more and text.search(more.seen)), CAUSES)
+
 
 @log_pattern(
     r"unhandled system error|ncclSystemError: System call", role=Role.GENERIC, context=(WARN, r"NET/IB : Using")
@@ -61,14 +84,14 @@ CAUSES = (
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     if log.first(WARN) or not log.first(r"NET/IB : Using"):  # else: rdma-misconfigured
-        yield unspecified("NCCL stopped at a system error", CAUSES, record, match, log)
+        yield unspecified("NCCL stopped at a system error", _causes(record, log), record, match, log)
 
 
 @log_pattern(r"NCCL INFO init\.cc:\d+ -> 2\b", role=Role.GENERIC, context=(WARN, COMPLETE, TOLD))
 def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read the status with which a group was given up, where the exception is lost; a group that was made survived."""
     if log.first(WARN) and not log.first(TOLD) and not log.first(COMPLETE):
-        yield unspecified("NCCL stopped at a system error", CAUSES, record, match, log)
+        yield unspecified("NCCL stopped at a system error", _causes(record, log), record, match, log)
 
 
 @log_pattern(NO_PATH, context=(WARN, COMPLETE, GIVEN_UP, TOLD, VERSION))

@@ -88,6 +88,23 @@ MEANING = {
     "unspecified launch failure": EARLIER,
 }
 
+MULTICAST = (
+    "NVLink's multicast (NVLS) does not work: nvidia-fabricmanager is absent, or was started anew without a reset"
+)
+SHARING = "the driver, a virtual machine or WSL does not let processes share GPU memory as NCCL does (cuMem)"
+UNCLEAR = {
+    "unknown error": (
+        "a GPU or its driver is in a bad state, until it is reset: the kernel's log has Xid lines",
+        SHARING,
+        MULTICAST,
+    ),
+    "invalid argument": (MULTICAST, SHARING, *CAUSES[:2]),
+}
+LOOK = (
+    "NCCL_DEBUG=INFO torchrun ... 2>&1 | grep -m1 'NCCL WARN'   # the file names the part: nvls, p2p, allocator\n"
+    "sudo dmesg -T | grep -iE 'xid|nvrm' | tail\nNCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0 torchrun ...  # runs: these two"
+)
+
 
 @log_pattern(FAILED, role=Role.GENERIC, context=(UNHANDLED, COMPLETE))
 def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
@@ -109,6 +126,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         yield _of_a_part(finding)
     elif meaning is None and between_peers:
         yield replace(finding, fix=Fix("let NCCL go another way between GPUs", command=OTHER_WAY))
+    elif said and said[1] in UNCLEAR and not warned:
+        yield replace(finding, ambiguity=Ambiguity(UNCLEAR[said[1]], LOOK))
     else:
         yield replace(finding, fix=meaning, ambiguity=None) if meaning else finding
 

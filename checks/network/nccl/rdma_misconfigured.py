@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._nccl import WARN
 
@@ -53,24 +53,74 @@ STATUS = {  # ibv_wc_status
     "11": "remote operation error",
     "13": "the receiver was not ready",
 }
+USING = r"NET/IB : Using (?:\[\d+\][^\s;]{1,60}[ ]?){2,32}"
+DEVICE = re.compile(r"\[\d+\](?P<device>[\w.-]+:\d+)/(?P<kind>IB|RoCE)\b")
 UNLOCKED = "the limit on locked memory is too low"
 
 
 @log_pattern(
     r"(?<!INFO )Call to (ibv_(?!fork|query_ece|set_ece|reg_mr)\w+) failed with (?:error )?"
-    r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)"
+    r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)",
+    context=(USING,),
 )
-def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def by_a_call(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Libibverbs says no, and not for want of memory; the addresses of a connection can say more."""
     ends = re.search(ENDS, record.text) if match[1] == "ibv_modify_qp" and "RTR" in record.text else None
     if ends and ends["net"] != ends["other"]:
         yield _between(record, match, ends)
+        return
+    used = log.first(USING)
+    kinds = {each[1]: each[2] for each in DEVICE.finditer(used[1][0])} if used else {}
+    if used and match[1] == "ibv_modify_qp" and len(set(kinds.values())) > 1:
+        yield _of_two_kinds(record, match, used[0].proof(used[1]), kinds)
+        return
+    if match[1] == "ibv_modify_qp" and match[2].startswith(("Network is unreachable", "No route", "Connection timed")):
+        yield _without_a_way(record, match)
         return
     yield Finding(
         f"InfiniBand does not work on this host: {match[1]} failed with {match[2].strip()}",
         (record.proof(match, f"{match[1]} succeeds"),),
         FIX,
         record.place,
+    )
+
+
+def _of_two_kinds(record: Record, match: re.Match[str], shown: Evidence, kinds: dict[str, str]) -> Finding:
+    """Return that ports of InfiniBand and of Ethernet are used at once, which cannot be joined to each other."""
+    few = min(set(kinds.values()), key=list(kinds.values()).count)
+    rest = ",".join(device for device, kind in kinds.items() if kind != few)
+    return Finding(
+        f"NCCL uses adapters of InfiniBand and of Ethernet (RoCE) at once, and they are not joined to each other: "
+        f"{match[1]} failed with {match[2].strip()}",
+        (record.proof(match, f"{match[1]} succeeds"), shown),
+        Fix("let NCCL use one kind, the same on all hosts", command=f"export NCCL_IB_HCA=={rest}"),
+        record.place,
+        ambiguity=Ambiguity(
+            (f"a port of one kind was to be joined to one of the other ({few} is the rarer here)", BROKEN),
+            f"NCCL_IB_HCA=={rest} torchrun ...   # runs: it was the two kinds",
+        ),
+    )
+
+
+def _without_a_way(record: Record, match: re.Match[str]) -> Finding:
+    """Return that the address of the peer's adapter has no route from this one."""
+    return Finding(
+        f"RDMA finds no way to the adapter of a peer: {match[1]} failed with {match[2].strip()}",
+        (record.proof(match, "adapters that reach each other"),),
+        Fix(
+            "give each adapter a route to those that it is to reach, or let NCCL connect those of one network alone",
+            command="show_gids; ip route   # on both hosts: an IPv4 address for each adapter, and a route\n"
+            f"export NCCL_CROSS_NIC=0\n{GID}",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the adapters are in different networks (rails) without a route between them",
+                "an adapter has no address of the kind that NCCL_IB_GID_INDEX names (RoCE v2)",
+                "NCCL took an adapter that is not connected, or is for storage: NCCL_IB_HCA names those to use",
+            ),
+            "show_gids; ibv_devinfo | grep -E 'hca_id|state'   # on both hosts",
+        ),
     )
 
 

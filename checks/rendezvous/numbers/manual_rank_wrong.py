@@ -71,10 +71,12 @@ BY_NUMBER = Fix(
 )
 
 
-@log_pattern(r"rank < size\. (?P<rank>\d+) vs (?P<size>\d+)")
+@log_pattern(
+    r"rank < size\. (?P<rank>\d+) vs (?P<size>\d+)|NCCL WARN Invalid rank requested : (?P<asked>\d+)/(?P<ranks>\d+)"
+)
 def in_the_group(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read gloo's own comparison, when the group is made."""
-    rank, size = match["rank"], match["size"]
+    """Read gloo's own comparison, or NCCL's, when the group is made."""
+    rank, size = match["rank"] or match["asked"], match["size"] or match["ranks"]
     yield Finding(
         f"rank {rank} joins a group of world size {size}: ranks count from 0 to {int(size) - 1}",
         (record.proof(match, f"a rank below {size}"),),
