@@ -73,6 +73,33 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(
+    r"Unable to load (?:optimizer|random state|rng state)s? from checkpoint (?P<path>\S{1,300}?),? (?:exiting\. )?"
+    r"\.?[ ]?Specify (?P<options>--[\w-]+ or --[\w-]+)"
+)
+def of_megatron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Megatron and what was made of it (SAT, GLM) ask for the states that a resumed run wants."""
+    wanted = "states of the random numbers" if "rng" in match["options"] else "states of the optimizer"
+    yield Finding(
+        f"the checkpoint has no {wanted} that this run can go on with",
+        (record.proof(match, f"{wanted}, which a run that saves all of itself writes"),),
+        Fix(
+            "leave them out, where the weights are all that is wanted; else resume from a checkpoint that has them",
+            command=f"... {match['options'].split(' or ')[0]}   # goes on without; --finetune begins at iteration 0",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "it was saved without them (--no-save-optim, --no-save-rng), or is a released model",
+                "it was saved by another version or program, which keeps them under another name",
+                "it was saved with another number of ranks, and this rank's file is not there",
+            ),
+            f"python -c \"import torch; print(torch.load('{match['path'].rstrip('.')}', map_location='cpu', "
+            'weights_only=False).keys())"',
+        ),
+    )
+
+
 def _of_shards(record: Record, match: re.Match[str], shown: Evidence, listed: str) -> Finding:
     """FSDP wrote the shards of its ranks, and this Trainer looks for whole weights alone."""
     return Finding(

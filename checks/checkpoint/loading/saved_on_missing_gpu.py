@@ -63,6 +63,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"don't know how to restore data location of \S+ \(tagged with (?P<kind>[a-z]\w*)(?::\d+)?\)")
+def of_another_kind(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Torch knows devices of other packages (hpu, npu, xla, ...) once these are imported."""
+    kind = match["kind"]
+    package = PACKAGES.get(kind)
+    yield Finding(
+        f"the checkpoint was saved from a {kind} device, and nothing in this process knows such devices",
+        (record.proof(match, "a device that is there"),),
+        Fix(
+            "load onto the CPU" + (f"; where the device is meant, import {package} before" if package else ""),
+            diff='-torch.load(path)\n+torch.load(path, map_location="cpu")'
+            + (f"\n+import {package}   # before torch.load" if package else ""),
+        ),
+        record.place,
+    )
+
+
+PACKAGES = {"hpu": "habana_frameworks.torch", "npu": "torch_npu", "xla": "torch_xla", "mlu": "torch_mlu"}
+
+
 @log_pattern(r"IndexError: tuple index out of range")
 def of_rng_states(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """See that the states of more GPUs' random numbers are set than this process sees."""

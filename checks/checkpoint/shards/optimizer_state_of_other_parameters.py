@@ -114,6 +114,33 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"Tensors of the same index must be on the same device and the same dtype except `step`")
+def on_other_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Each parameter is updated with its gradient and its state: all three lie together."""
+    resumed = re.search(r"\bresume\w*\b", record.text) is not None
+    loaded = (
+        "the state was loaded with map_location, or put back by the framework, onto another device or as another dtype"
+    )
+    moved = "the model was moved or cast (.to, .half) after the optimizer was made, or after its first step"
+    offloaded = "FSDP offloads to the CPU, and a part of the parameters stays on the GPU"
+    yield Finding(
+        "a parameter, its gradient and its optimizer's state do not lie on one device, or have different dtypes",
+        (record.proof(match, "all three on one device, of one dtype"),),
+        Fix(
+            "bring the state to its parameter after loading; move and cast the model before the optimizer is made",
+            diff=" optimizer.load_state_dict(state)\n+for parameter, held in optimizer.state.items():\n"
+            "+    for name, value in held.items():\n+        if torch.is_tensor(value) and name != 'step':\n"
+            "+            held[name] = value.to(parameter.device, parameter.dtype)",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (loaded, moved, offloaded) if resumed else (moved, loaded, offloaded),
+            "python - <<'E'   # or print this above the step\nfor p, held in optimizer.state.items():\n"
+            "    print(p.device, p.dtype, {k: (v.device, v.dtype) for k, v in held.items() if torch.is_tensor(v)})\nE",
+        ),
+    )
+
+
 def _of_shards(times: int, *, is_larger: bool) -> tuple[str, ...]:
     """Return the cause of a state that is so many times as large, or as small; none where it is no multiple."""
     ranks = "fewer" if is_larger else "more"

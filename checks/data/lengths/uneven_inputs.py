@@ -130,6 +130,28 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"Timed out receiving the shared seed from the distribtued store on Rank (?P<rank>\d+)", waits=True)
+def where_one_began_anew(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A loader of a DataPipe asks rank 0 for a seed in each pass."""
+    yield Finding(
+        f"rank {match['rank']} began a pass over its data, and rank 0 did not begin that pass in time",
+        (record.proof(match, "all ranks begin each pass together"),),
+        Fix(
+            "give all ranks the same number of batches",
+            diff="-pipe = pipe.sharding_filter()\n+pipe = pipe.sharding_filter().fullsync()   # of torchdata",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the ranks have different numbers of batches: rank 0 is still in the pass before",
+                "rank 0 failed, or works elsewhere (a checkpoint, an evaluation)",
+                "a loader is passed through on some ranks alone",
+            ),
+            "py-spy dump --pid PID   # of rank 0, while the others wait",
+        ),
+    )
+
+
 CLOSED = (
     r"Connection closed by peer \[(?:127\.|::1)"
     r"|(?:readv?|writev?|Read error|Write error) \[(?:127\.|::1)[^\]\s]*\]:\d+: "

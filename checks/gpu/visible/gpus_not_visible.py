@@ -126,6 +126,35 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"Test (?:(?P<hip>HIP)|CUDA) failure \S{1,80}:\d+ '(?:hipErrorInvalidDevice|hipErrorNoDevice|invalid device ordinal"
+    r"|no CUDA-capable device is detected)'|HIP error: no (?:ROCm|HIP)-capable device is detected"
+)
+def in_a_test_of_collectives(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """nccl-tests and rccl-tests take GPUs by their number; a container has those alone that it was given."""
+    is_amd = match["hip"] is not None or "HIP" in match[0]
+    yield Finding(
+        "a program asks for a GPU that this host or container does not show it",
+        (record.proof(match, "a GPU of that number"),),
+        Fix(
+            "start the container with the devices, or ask for as many GPUs as there are",
+            command="docker run --device=/dev/kfd --device=/dev/dri --group-add video --ipc=host "
+            "--security-opt seccomp=unconfined ...\nrocm-smi   # in it"
+            if is_amd
+            else "docker run --gpus all --ipc=host ...\nnvidia-smi -L   # in it",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the container or the job was started without GPUs, or with fewer",
+                "more GPUs are asked for (-g) than the host has",
+                f"{'HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES' if is_amd else 'CUDA_VISIBLE_DEVICES'} hides them",
+            ),
+            "ls -l /dev/kfd /dev/dri; rocm-smi; env | grep VISIBLE" if is_amd else "nvidia-smi -L; env | grep VISIBLE",
+        ),
+    )
+
+
 TOOLKIT = "sudo apt-get install -y --only-upgrade nvidia-container-toolkit libnvidia-container1"
 OF_TOOLKIT = (
     (

@@ -6,6 +6,10 @@ torchrun, srun or mpirun start one process for each GPU; a script that then call
 in every one of them. With 2 tasks and 2 GPUs 4 processes join a world of 2: "store based barrier ... (world_size=2,
 worker_count=4)" until the time-out, or "Address already in use", since each task has a rank 0 of its own.
 
+Lightning starts the other ranks of a node itself where it knows of no launcher, and refuses to do so from a process
+whose LOCAL_RANK is not 0: "Lightning attempted to launch new distributed processes with `local_rank > 0`", or a bare
+AssertionError in `_call_children_scripts`.
+
 ## How to be sure
 
 Mp.spawn stands in the traceback, and the processes in the store are a multiple of the world size.
@@ -97,6 +101,36 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
                 "WORLD_SIZE is set to less than the number of processes",
             ),
             "ps -ww -o pid,ppid,args -C python   # ranks whose parent is a rank: mp.spawn in each",
+        ),
+    )
+
+
+@log_pattern(
+    r"in _call_children_scripts\n\s+(?P<said>assert self\.(?P<which>local|global)_rank == 0)"
+    r"|attempted to launch new distributed processes with `local_rank > 0`"
+)
+def of_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Lightning starts the other ranks of a node from its first process, and this one is told that it is another."""
+    variables = "NODE_RANK and LOCAL_RANK" if match["which"] == "global" else "LOCAL_RANK"
+    yield Finding(
+        "Lightning is to start the ranks of this node itself, from a process that is not the first of them",
+        (record.proof(match, f"{variables} that say that it is the first"),),
+        Fix(
+            "let one of both start the ranks: Lightning (python train.py on each node), or torchrun or srun",
+            command="unset LOCAL_RANK RANK WORLD_SIZE\nNODE_RANK=1 MASTER_ADDR=HOST MASTER_PORT=29500 python train.py  "
+            "# on the second node\npip install --upgrade lightning",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "LOCAL_RANK is left in the environment, or a launcher that Lightning does not know set it",
+                *(
+                    ("Lightning 1.2.8, which asks for the global rank: no node but the first can start",)
+                    if match["which"] == "global"
+                    else ()
+                ),
+            ),
+            "env | grep -E 'RANK|WORLD_SIZE'; pip show lightning pytorch-lightning | grep -E 'Name|Version'",
         ),
     )
 

@@ -47,9 +47,28 @@ def of_a_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed")
-def of_open_mpi(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read that mpirun could not start its own process on another host."""
+WITH_SLOTS = r"ssh: Could not resolve hostname (?P<host>[\w.-]+):(?P<slots>\d+):"
+
+
+@log_pattern(
+    r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed",
+    context=(WITH_SLOTS,),
+)
+def of_open_mpi(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read that mpirun could not start its own process on another host, or took slots for part of its name."""
+    if asked := log.first(WITH_SLOTS):
+        host, slots = asked[1]["host"], asked[1]["slots"]
+        yield Finding(
+            f"this mpirun takes {host}:{slots} for the name of a host: its Open MPI is too old to read slots there",
+            (asked[0].proof(asked[1], f"{host}, with {slots} slots"), record.proof(match)),
+            Fix(
+                "use Open MPI 3 or later, or write the slots into a hostfile",
+                command=f"which -a mpirun; mpirun --version\necho '{host} slots={slots}' > hosts.txt\n"
+                f"mpirun --hostfile hosts.txt -np {slots} python train.py",
+            ),
+            record.place,
+        )
+        return
     yield Finding(
         "mpirun could not start its daemon on another host: by ssh, or for want of Open MPI there",
         (record.proof(match, "ssh HOST orted --version prints a version, without a password"),),

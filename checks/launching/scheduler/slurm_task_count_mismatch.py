@@ -122,6 +122,7 @@ def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterato
         return
     if not log.first(ENDED):
         return
+    many = len(came) == 1 and world > MOST_GPUS
     yield Finding(
         f"{len(came)} of {world} ranks of Lightning came, and waited for the others: "
         f"{'ranks' if len(missing) > 1 else 'rank'} {', '.join(map(str, missing[:8]))} "
@@ -133,12 +134,19 @@ def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterato
         ),
         (record.proof(match, f"MEMBER: {world}/{world}, and {STARTED}"),),
         Fix(
-            "let srun start one task for each GPU",
-            command="#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8   # devices of the Trainer\nsrun python train.py",
+            "let srun start one task for each GPU" + ("; its processors are --cpus-per-task" if many else ""),
+            command="#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8   # devices of the Trainer\n"
+            + ("#SBATCH --cpus-per-task=16\n" if many else "")
+            + "srun python train.py",
         ),
         record.place,
         ambiguity=Ambiguity(
             (
+                *(
+                    (f"Slurm counts {world} tasks, one for a processor perhaps: more than there are GPUs",)
+                    if many
+                    else ()
+                ),
                 "each node started its ranks by itself: Slurm started one task a node (--ntasks-per-node is missing)"
                 if twice
                 else "Slurm started fewer tasks than ranks: python without srun, or --ntasks-per-node is too small",

@@ -65,6 +65,7 @@ WRITES = re.compile(
 )
 RAISES = re.compile(r"\braise FileNotFoundError\b")  # it looked for the file first
 WORKER = "_worker_loop"
+CACHED = re.compile(r"(?i:cache|/tmp/|\btmp\b)[^\n]*/")
 OF_RANK = re.compile(r"(?:rng_state|random_states?|scheduler|sampler|shard|rank|model_states|states?)_\d+\b[^/]*$")
 HERE = "the path is wrong, or not mounted in the container of the ranks"
 ELSEWHERE = "the file is on the disk of another host: this one does not have it"
@@ -95,7 +96,8 @@ class Absent:
         if self.by.is_one_of_several:
             return (EARLY, ELSEWHERE, *relative)
         listed = (LISTED,) if WORKER in self.record.text else ()
-        return (*listed, *relative, HERE, *(() if len(self.by.ranks) > 1 else (ELSEWHERE,)))
+        cached = (EARLY,) if len(self.by.ranks) > 1 and CACHED.search(self.path) else ()
+        return (*listed, *relative, *cached, HERE, *(() if len(self.by.ranks) > 1 else (ELSEWHERE,)))
 
 
 @log_pattern(MISSING, context=(LOCAL,), plain=True)

@@ -42,6 +42,7 @@ AILMENT = Ailment("DDP451", Severity.ERROR)
     r"|has been initialized before the `notebook_launcher` could create a forked subprocess"
     r"|To launch a multi-GPU training from your notebook, you need to avoid running any instruction using"
     r"|Do not use the XLA device before calling xmp\.spawn"
+    r"|AssertionError: \d+ results for replica \d"
 )
 def by_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise what launchers say that look first."""
@@ -74,11 +75,22 @@ def by_its_driver(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
         yield _finding(record, match, (found[0].proof(found[1]),))
 
 
+OF_XLA = Fix(
+    "ask for the device inside of the launched function alone, and leave XLA_USE_SPMD, under which one process has all "
+    "devices, out of it",
+    diff="-device = xm.xla_device()\n-xmp.spawn(train, args=(device,))\n+xmp.spawn(train)\n def train(index):\n"
+    "+    device = xm.xla_device()",
+)
+
+
 def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...]) -> Finding:
+    is_xla = "xmp.spawn" in match[0] or "results for replica" in match[0]
     return Finding(
-        "the GPU was used in the parent before it forked the ranks",
-        (record.proof(match, "no use of CUDA before the fork"), *shown),
-        Fix(
+        f"{'the XLA device' if is_xla else 'the GPU'} was used in the parent before it forked the ranks",
+        (record.proof(match, f"no use of {'the device' if is_xla else 'CUDA'} before the fork"), *shown),
+        OF_XLA
+        if is_xla
+        else Fix(
             "use CUDA inside the launched function only, and start processes by spawn or with torchrun",
             command="torchrun --standalone --nproc_per_node=gpu train.py",
             diff='-mp.start_processes(train, nprocs=n, start_method="fork")\n+mp.spawn(train, nprocs=n)',

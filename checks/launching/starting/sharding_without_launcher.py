@@ -51,6 +51,29 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"'(?:Partial|Accelerator)State' object has no attribute '(?P<plugin>fsdp|deepspeed)_plugin'")
+def of_a_plugin(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Accelerate has the plugin where its launcher, or the script, asked for it."""
+    wanted = {"fsdp": "FSDP", "deepspeed": "DeepSpeed"}[match["plugin"]]
+    yield Finding(
+        f"the script sets what is {wanted}'s, and Accelerate was not asked for {wanted} when it was started",
+        (record.proof(match, f"ACCELERATE_USE_{wanted.upper()}=true, which accelerate launch sets"),),
+        Fix(
+            f"start it with a configuration of {wanted}",
+            command=f"accelerate launch --use_{match['plugin']} --num_processes 8 train.py   "
+            "# or --config_file, with that distributed_type",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "it was started with python or torchrun, which do not read Accelerate's configuration",
+                f"accelerate launch read a configuration without {wanted}, or --multi_gpu took its place",
+            ),
+            f"accelerate env; echo $ACCELERATE_USE_{wanted.upper()} $WORLD_SIZE",
+        ),
+    )
+
+
 @log_pattern(r"'DummyOptim' object has no attribute '(?P<what>step|zero_grad|state_dict)'")
 def of_a_stand_in(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Accelerate's stand-in is replaced when DeepSpeed's engine is made."""

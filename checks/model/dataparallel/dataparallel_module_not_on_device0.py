@@ -87,15 +87,19 @@ def in_replicate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"RuntimeError: All tensors must be on devices\[0\]: (?P<device>\d+)")
+@log_pattern(r"RuntimeError: [Aa]ll tensors must be on devices\[0\](?:: (?P<device>\d+))?")
 def in_a_broadcast(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise what an old torch raises when it sends the weights: a wrapper without device_ids begins at GPU 0."""
+    first = f"cuda:{match['device']}" if match["device"] else "device_ids[0]"
     yield Finding(
-        f"the model is on another GPU than cuda:{match['device']}, the first of those that its wrapper uses",
-        (record.proof(match, f"all parameters and buffers on cuda:{match['device']}"),),
+        f"the model, or a part of it, is not on {first}, the first of the GPUs that its wrapper uses",
+        (record.proof(match, f"all parameters and buffers on {first}"),),
         Fix(
             "say which GPU is the rank's own, or move the model to the first one",
-            diff="-model = DistributedDataParallel(model.cuda())\n"
+            diff="-model = nn.DataParallel(model, device_ids=[2, 3])\n"
+            '+model = nn.DataParallel(model.to("cuda:2"), device_ids=[2, 3])'
+            if re.search(r"data_parallel\.py|parallel[/\\]replicate\.py", record.text)
+            else "-model = DistributedDataParallel(model.cuda())\n"
             "+model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()])",
         ),
         record.place,

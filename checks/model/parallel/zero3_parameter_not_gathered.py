@@ -64,6 +64,10 @@ PAST_THE_ENGINE = (
     "ZeRO 3 has partitioned it, and the model is called past the engine, or no engine was made of it: no launcher "
     "started the script, or a model of its own (a reference, a teacher) was never prepared"
 )
+OF_ANOTHER = (
+    "a module reads a parameter that another one has (register_external_parameter), or one that was made after "
+    "deepspeed.initialize"
+)
 PARTITIONED = 3  # the stage that takes the parameters apart
 FIX = Fix(
     "gather it, on all ranks, where it is read; what is to have a gradient belongs into the module's forward",
@@ -116,6 +120,7 @@ def at_its_turn(record: Record, match: re.Match[str]) -> Iterator[Finding]:
                 "a module is called within a GatheredParameters block, or the block is left while it runs",
                 "a forward was left by an exception that was caught, so that its parameters count as in use",
                 "modules are called in another order than in the step before: a branch by the batch, or a cache",
+                *(() if used else (OF_ANOTHER,)),
             ),
             "grep -rnE 'GatheredParameters|unwrap_model|[.]module[.]|except ' --include=*.py .",
         ),

@@ -10,6 +10,8 @@ parameters stay where they are.
 
 A backward that ends in "storage of size 0" reads a weight that was released since its forward: activation checkpointing
 around the wrapper in place of inside of it, a second backward, or an autograd.Function that kept a view of the weight.
+FSDP1 asserts the order of its passes as well: "Invalid: ``_post_backward_hook_state``", "expected to be in states ...
+but current state is TrainingState.IDLE".
 
 ## How to be sure
 
@@ -128,6 +130,39 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(
+    r"Output \d+ of (?P<by>\w+) is a view and (?:its base or another view of its base has been|is being) "
+    r"modified inplace",
+    context=(WRAPPED_BY,),
+)
+def of_a_view(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Flat parameters and hooks hand out views; where the log shows no such wrapper it is the script's own."""
+    shown = log.first(WRAPPED_BY)
+    if shown is None and not re.search(WRAPPED_BY, record.text):
+        return
+    line = record.code.strip()
+    yield Finding(
+        f"{line or 'a line of the forward'} changes in place what the wrapper handed out as a view ({match['by']}): "
+        "autograd refuses that for views of a flat parameter, or of several outputs",
+        (
+            record.proof(match, "a new tensor in place of a changed one"),
+            *((shown[0].proof(shown[1]),) if shown and shown[0] is not record else ()),
+        ),
+        Fix(
+            "compute a new tensor",
+            diff="-hidden[:, 0] += self.cls(x)\n+hidden = hidden.clone()\n+hidden[:, 0] += self.cls(x)",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the line changes a parameter, or an output of a wrapped module, in place (+=, relu_, [...] =)",
+                "the module is called past the wrapper that gathers its parameters",
+            ),
+            SEARCH,
+        ),
+    )
+
+
 @log_pattern(r"RuntimeError: setStorage: [^\n]{1,300}?out of bounds for storage of size 0", context=(WRAPPED_BY,))
 def of_released(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a weight whose memory is released between the passes: nobody but a sharding wrapper does so."""
@@ -149,3 +184,33 @@ def of_released(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         record.place,
         ambiguity=Ambiguity(BEFORE_BACKWARD if backward else BEFORE_FORWARD, SEARCH),
     )
+
+
+@log_pattern(
+    r"(?:AssertionError|ValueError): (?P<said>Invalid: ``_post_backward_hook_state``[^\n]{0,80}"
+    r"|expected to be in states \[?[^\n]{0,200}?TrainingState[^\n]{0,200}? but current state is [^\n]{0,80}"
+    r"|Expects `BACKWARD_PRE` or `(?:BACKWARD_POST|IDLE)`[^\n]{0,80}|Expects to be in `BACKWARD_PRE`[^\n]{0,80}"
+    r"|Expects `_post_backward_called` to be set[^\n]{0,60}|Expects to only be called in the post-backward[^\n]{0,60}"
+    r"|Expects storage to be (?:allocated|freed)[^\n]{0,60}|Expects tensor to be (?:un)?sharded[^\n]{0,80}"
+    r"|Expects `\.grad` to be the unsharded gradient[^\n]{0,80})"
+)
+def of_its_own_order(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """FSDP1 asserts the order of its passes: gathered in the forward, once more in the backward, then released."""
+    yield Finding(
+        f"FSDP's passes are out of their order: a unit's backward does not fit its last forward ({match['said']})",
+        (record.proof(match, "one forward of the wrapped model, then its backward"),),
+        Fix(
+            "let each forward of the wrapper be followed by its own backward, and give what trains by turns a wrapper "
+            "of its own",
+            diff="-first = model(a)\n-second = model(b)\n-(first + second).backward()\n"
+            "+model(a).backward()   # with model.no_sync(), but for the last\n+model(b).backward()",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (BEFORE_BACKWARD[1], PARTLY, BEFORE_BACKWARD[0], BEFORE_BACKWARD[3]),
+            SEARCH,
+        ),
+    )
+
+
+PARTLY = "a loss that a part of the units takes no part in, or that no wrapper's forward made (a discriminator, a turn)"

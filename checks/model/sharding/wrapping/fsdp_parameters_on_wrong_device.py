@@ -8,6 +8,9 @@ module unexpectedly has parameters on cpu", "The module has CPU parameters or bu
 model that was put on `cuda` before `set_device` lies on GPU 0: "Inconsistent compute device and `device_id` on rank 1:
 cuda:0 vs cuda:1".
 
+DeepSpeed's ZeRO 3 joins the parameters of a group into one tensor, and fails with a bare AssertionError where they lie
+on several devices: "assert len(set(t.device for t in tensors)) == 1", in `defragment`.
+
 ## How to be sure
 
 `Counter(p.device for p in model.parameters())` before wrapping; with CPU offload all of them are on the CPU.
@@ -19,7 +22,8 @@ moves what it wraps. Do not move the model after wrapping; with CPU offload do n
 
 ## Versions and sources
 
-Holds for FSDP1 in torch 2.2 to 2.13. Source: torch/distributed/fsdp, `_init_utils.py` and `_runtime_utils.py`.
+Holds for FSDP1 in torch 2.2 to 2.13. Source: torch/distributed/fsdp, `_init_utils.py` and `_runtime_utils.py`;
+deepspeed/runtime/zero/stage3.py, `defragment`.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ AILMENT = Ailment("DDP587", Severity.ERROR)
     r"|The module has CPU parameters(?: or buffers)? when `?sync_module_states=True"
     r"|To support a module with both CPU and GPU params, please pass in device_id"
     r"|Inconsistent compute device and `device_id` on rank \d+: (?P<other>\S+) vs (?P<own>\S+)"
+    r"|(?P<joined>assert len\(set\(t\.device for t in tensors\)\) == 1)"
     r"|FSDP only supports single device modules,? but got params on (?P<several>\{[^}\n]*\})"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -49,6 +54,20 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             Fix(
                 "leave an offloaded model where FSDP put it",
                 diff=" model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))\n-model.cuda()",
+            ),
+            record.place,
+        )
+        return
+    if match["joined"]:
+        yield Finding(
+            "ZeRO 3 joins the parameters, and they lie on several devices",
+            (record.proof(match, "all parameters on one device"),),
+            Fix(
+                "bring the whole model to one device before DeepSpeed is given it",
+                diff="+model = model.to('cpu')   # device_map and single .cuda() calls left out\n"
+                " engine, *_ = deepspeed.initialize(model=model, config=config)",
+                command="python -c 'from collections import Counter; print(Counter(p.device for p in "
+                "model.parameters()))'   # this line, above it",
             ),
             record.place,
         )
