@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     TOO_SLOW,
     Ailment,
+    Ambiguity,
     Evidence,
     Finding,
     Fix,
@@ -99,11 +100,38 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if re.search(SHARDED, record.text) or re.search(OPTIMIZER, record.text) or "0" in {match["a"], match["b"]}:
         return  # a parameter, or its gradient, that another rank holds has no size here
     one, two = (match["one"], match["two"]) if match["one"] else (match["a"], match["b"])
+    if BEGINS not in record.text:
+        yield _of_a_cut_text(record, match, one, two)
+        return
     yield Finding(
         f"the model's own step fails, with or without DDP: {one} does not fit {two}",
         (record.proof(match, "shapes that fit"),),
         Fix("make the shapes fit at the line of your own code; one process shows it", command="python train.py"),
         record.place,
+    )
+
+
+BEGINS = "Traceback (most recent call last)"
+
+
+def _of_a_cut_text(record: Record, match: re.Match[str], one: str, two: str) -> Finding:
+    """Leave open where the tensors come from: the frames that would say so are cut off."""
+    return Finding(
+        f"two tensors that meet do not fit, {one} and {two}; what called it is cut off",
+        (record.proof(match, "shapes that fit"),),
+        Fix(
+            "let one process show it; the frames above this line say which tensors meet",
+            command="CUDA_VISIBLE_DEVICES=0 python train.py",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the model or its input has wrong shapes, with one rank as well",
+                "one is a rank's share (a batch that DataParallel split, heads of tensor parallel), the other is whole",
+                "it is the optimizer's step: its state is of other parameters, or of other shards",
+            ),
+            "CUDA_VISIBLE_DEVICES=0 python train.py   # fails as well: the first; see the frames of the whole log, too",
+        ),
     )
 
 

@@ -33,6 +33,7 @@ PREFIXES = tuple(
         r"(?P<node>[a-z][\w.-]*[-_]\d+)[ ]*\|[ ](?=\S|[ ]{2})",  # docker compose
         r"(?P<node>(?!rank|epoch|step|iter)[a-z][\w.-]*\d[\w.-]*):[ ](?=\[|Traceback|[ ]{2}|[\w.]*Error)",  # pdsh
         r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}):[ ](?=\S|[ ]{2})",  # pdsh of addresses
+        r"std(?:out|err) [FP](?:[ ]|$)",  # /var/log/containers
         r"\[pod/(?P<node>[\w.-]+)/[\w.-]+\][ ]?",  # kubectl logs --prefix
         r"\[\s*\d+\.\d{6}\][ ]",  # dmesg: seconds since the host started
     )
