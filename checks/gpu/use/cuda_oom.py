@@ -33,7 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP216", Severity.ERROR)
 FULL = (
@@ -61,9 +61,37 @@ BY_FAIRSEQ = "fairseq-train ... --max-tokens HALF --update-freq 2"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
+FIRST_CALL = re.compile(r"\bin (?P<call>barrier|_lazy_init|set_device|init_process_group)\b")
+
+
+def _at_the_first_call(record: Record, match: re.Match[str], call: re.Match[str]) -> Finding:
+    """What CUDA or NCCL needs for itself found no room, beside what torch allocates."""
+    return Finding(
+        f"{call['call']}() found no memory left on the GPU for CUDA or NCCL itself",
+        (record.proof(match, "some hundred MB for CUDA's context and NCCL"), record.proof(call)),
+        Fix(
+            "give each rank a GPU of its own that is free",
+            command=HOLDERS,
+            diff='+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))   # before the first call\n dist.barrier()',
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "another job, or a process that was left over, holds the GPU",
+                "several ranks use one GPU: no set_device, or all of them load onto cuda:0",
+                "this rank's own training has filled it before",
+            ),
+            "nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv   # whose they are",
+        ),
+    )
+
+
 @log_pattern(f"{FULL}|{NCCL}")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield what was asked for, and whether others hold memory of the same GPU."""
+    if match[0].startswith("CUDA error") and (call := FIRST_CALL.search(record.text)):
+        yield _at_the_first_call(record, match, call)
+        return
     others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
     fragments = reserved is not None and float(reserved[1]) >= MUCH
     sums = re.search(SUMS, record.text)

@@ -34,15 +34,32 @@ NEXT_LINE = (
     r"\bline \d+: (?P<word>--?\w[^\s:]{0,99}|[\w./-]{1,99}\.py): "
     r"(?:command not found|No such file or directory|Permission denied)"
 )
+NO_ADDRESS = r"Using IP address of {2}for node (?P<node>\S{1,200})"
+
+
+def _without_an_address(record: Record, match: re.Match[str], shown: Evidence) -> Finding:
+    """Return that DeepSpeed handed on an empty master_addr, so that the launchers took another option for it."""
+    return Finding(
+        "DeepSpeed found no address of the first host: an empty --master_addr cuts the command short",
+        (shown, record.proof(match)),
+        Fix(
+            "name the address; DeepSpeed asks the first host for it with hostname -I, which printed none",
+            command="deepspeed --hostfile hosts.txt --master_addr FIRST_HOST ...\nssh FIRST_HOST hostname -I",
+        ),
+        record.place,
+    )
 
 
 @log_pattern(
     r"(?P<launcher>torchrun|launch\.py|run\.py|runner\.py|deepspeed|accelerate[^\n:]{0,40}): error: the following "
     r"arguments are required: (?:training_script|user_script)",
-    context=(NEXT_LINE,),
+    context=(NEXT_LINE, NO_ADDRESS),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that the launcher's own parser found no script, and with what the next line began."""
+    if address := log.first(NO_ADDRESS):
+        yield _without_an_address(record, match, address[0].proof(address[1], "the address of that host"))
+        return
     rest = log.first(NEXT_LINE)
     shown: tuple[Evidence, ...] = (rest[0].proof(rest[1], "part of the launch command"),) if rest else ()
     yield Finding(

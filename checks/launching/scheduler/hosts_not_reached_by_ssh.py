@@ -108,10 +108,17 @@ def of_pdsh(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if (ended := log.first(PDSH)) is None:
         return
     host = ended[1]["host"]
+    port = re.search(r"port (\d+): (?:Connection refused|Connection timed out|No route to host)", match["said"])
     yield Finding(
         f"the launcher cannot log in to {host} by ssh: {match['said'].strip()}",
         (record.proof(match, f"ssh {host} hostname prints its name"), ended[0].proof(ended[1])),
         Fix(
+            f"start sshd there, or name its port (a container's is another than {port[1]} often)",
+            command=f"ssh -p 2222 {host} hostname   # then deepspeed --ssh_port 2222 ..., or Port in ~/.ssh/config\n"
+            f"sudo service ssh start   # on {host}, in its container",
+        )
+        if port
+        else Fix(
             "let this user's key in there (on one host, too: pdsh goes through ssh), or start torchrun on each host",
             command=f"ssh-copy-id {host} && ssh -o PasswordAuthentication=no {host} hostname",
         ),

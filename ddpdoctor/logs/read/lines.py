@@ -25,7 +25,7 @@ PREFIXES = tuple(
         # mpirun --tag-output, of Open MPI 5 and of SageMaker
         r"\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[A-Za-z][\w.-]*)?\](?:<std(?:out|err|diag)>)?:?" + BLANK,
         # MPICH's and Intel's mpirun -prepend-rank
-        r"\[(?P<rank>\d{1,5})\][ ](?=\[\d{4}-|\d+: \[|Traceback \(|[ ]{2}(?:[ ]{2})?\S|[\w.]{0,80}Error\b)",
+        r"\[(?P<rank>\d{1,5})\][ ](?=\[\d{4}-|\d+: \[|Traceback \(|[ ]{2}File [^ ]|[ ]{4}\S|[\w.]{0,80}Error\b)",
         r"\[(?P<rank>\d+)\]<std(?:out|err)>:" + BLANK,  # horovodrun
         r"[ ]{0,4}(?P<rank>\d{1,5}):[ ](?=\S|[ ]{2}|\t)",  # srun --label
         r"\((?:[A-Za-z_][\w.:]*(?:\(rank=(?P<rank>\d+)\))?[ ])?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)[ ]?",  # Ray
