@@ -33,7 +33,7 @@ def derived(script: Script, around: ast.AST, names: Iterable[str], *, arguments:
 
 def stored(script: Script, node: ast.AST) -> set[str]:
     """Return the names and attributes that a node gives a value, or fills by a call of its own line."""
-    return {name for each in script.inside(node) for name in _targets(each, arguments=True)}
+    return {name for each in script.inside(node) for name in _targets(script, each, arguments=True)}
 
 
 def reads(node: ast.AST, names: set[str]) -> bool:
@@ -44,20 +44,23 @@ def reads(node: ast.AST, names: set[str]) -> bool:
 def _made(script: Script, statement: ast.AST, names: set[str], *, arguments: bool) -> set[str]:
     match statement:
         case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
-            return _targets(statement, arguments=arguments) if reads(value, names) else set()
+            return _targets(script, statement, arguments=arguments) if reads(value, names) else set()
         case ast.AugAssign():
-            return _targets(statement, arguments=arguments) if reads(statement.value, names) else set()
+            return _targets(script, statement, arguments=arguments) if reads(statement.value, names) else set()
         case ast.For(iter=iterated):
             return _names_of(statement.target) if reads(iterated, names) else set()
         case ast.If(test=test) | ast.While(test=test):
-            return stored(script, statement) if reads(test, names) else set()
+            inner = script.inside(statement) if reads(test, names) else ()
+            return {name for each in inner for name in _targets(script, each, arguments=arguments)}
         case ast.Expr(value=ast.Call() as call):
             given = [*call.args, *(each.value for each in call.keywords)]
-            return _targets(statement, arguments=arguments) if any(reads(each, names) for each in given) else set()
+            return (
+                _targets(script, statement, arguments=arguments) if any(reads(each, names) for each in given) else set()
+            )
     return set()
 
 
-def _targets(statement: ast.AST, *, arguments: bool) -> set[str]:
+def _targets(script: Script, statement: ast.AST, *, arguments: bool) -> set[str]:
     """Return what a statement gives a value; of a call on a line of its own the object that it belongs to."""
     match statement:
         case ast.Assign(targets=targets):
@@ -67,8 +70,16 @@ def _targets(statement: ast.AST, *, arguments: bool) -> set[str]:
         case ast.Expr(value=ast.Call(func=function, args=args)) if not TELLING.search(ast.unparse(function)):
             owner = function.value if isinstance(function, ast.Attribute) else function
             filled = (owner, *args) if arguments else (owner,)
-            return {name for each in filled if (name := dotted(each)) and name != "self"}
+            return {name for each in filled if (name := dotted(each)) and name != "self" and _can_hold(script, each)}
     return set()
+
+
+def _can_hold(script: Script, node: ast.expr) -> bool:
+    """Whether something can be kept in it: not in a module, or a function, that is called by its name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    bindings = script.tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    return not any(each.path or isinstance(each.node, ast.FunctionDef) for each in bindings)
 
 
 def _names_of(target: ast.expr) -> set[str]:

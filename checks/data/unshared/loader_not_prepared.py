@@ -30,7 +30,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
 from ..._ray import training_functions
 from ..._source import LOADER, iterated, target
@@ -64,6 +64,9 @@ def in_source(script: Script) -> Iterator[Finding]:
     for loader in script.calls(LOADER):
         name = target(script, loader)
         if name is None or "." in name or name in handed or is_sharded(loader):
+            continue
+        data = given(loader, 0, "dataset")
+        if data is not None and script.can_differ(data):
             continue
         loop = iterated(script, name, script.function(loader) or script.module)
         if loop is not None and trains(script, loop) and not escapes(script, name, loader):
@@ -128,6 +131,7 @@ def of_deepspeed(script: Script, project: Around) -> Iterator[Finding]:
 
 SPLITS_BY_HAND = (
     r"[Ss]ampler|deepspeed_io|random_split|split_dataset|\.shard\(|num_replicas|world_size\s*[*)\]:]|IterableDataset"
+    r"|StreamingDataset|webdataset|\bwds\."
 )
 """What occurs where a script that uses DeepSpeed shares out the data itself."""
 

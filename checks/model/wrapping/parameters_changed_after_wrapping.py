@@ -185,8 +185,21 @@ def _is_whole(script: Script, model: ast.expr) -> bool:
     wrap = script.wrap(model)
     if wrap is None:
         return False
-    thawed = "requires_grad_(True)" in script.text or "requires_grad = True" in script.text
-    return not thawed or any(ast.dump(each) == ast.dump(model) for each in _thawed(script))
+    return not _thaws(script) or any(ast.dump(each) == ast.dump(model) for each in _thawed(script))
+
+
+def _thaws(script: Script) -> bool:
+    """Whether parameters of a model are to learn from some line on: by a method, or one after the other in a loop."""
+    drawn = {each.id for loop in script.nodes(ast.For) for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    return "requires_grad_(True)" in script.text or any(
+        isinstance(target, ast.Attribute)
+        and target.attr == "requires_grad"
+        and isinstance(each.value, ast.Constant)
+        and each.value.value is True
+        and (not isinstance(target.value, ast.Name) or target.value.id in drawn)
+        for each in script.nodes(ast.Assign)
+        for target in each.targets
+    )
 
 
 def _thawed(script: Script) -> Iterator[ast.expr]:
