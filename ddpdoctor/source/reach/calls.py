@@ -11,6 +11,7 @@ from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.literal import is_closed_to
 from ddpdoctor.source.reach.rankish import is_rankish, unconverted
+from ddpdoctor.source.reach.together import is_of_all
 from ddpdoctor.source.reach.turns import is_in_turn, one_is_waited_for
 from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.text.bindings import last_name
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether every rank is shown to come to a node: no guard on the way to it can depend on the rank.
 
-    False wherever that cannot be seen: in methods that others call, in functions that nobody here calls, in handlers
-    of exceptions.
+    False wherever that cannot be seen: in methods that others call and functions that nobody here calls, unless a
+    rank that came there alone would wait for the others in the same call; in handlers of exceptions.
     """
     if any(_lets_some(tree, guard) for guard in guards(tree, node)):
         return False
@@ -46,7 +47,7 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     seen |= {function}
     sites = [each for each in some_sites(tree, function) if not is_in_turn(tree, each) and _takes(function, each)]
     is_called = any(all_ranks_reach(tree, site, seen) for site in sites if not is_closed_to(tree, node, tree, site))
-    return is_called or _is_called_abroad(tree, node, function, seen)
+    return is_called or _is_called_abroad(tree, node, function, seen) or is_of_all(tree, function)
 
 
 RARE = re.compile(r"\bis_?(?:nan|inf)\(|\bnot [\w.]*isfinite\(", re.IGNORECASE)
