@@ -144,6 +144,7 @@ from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Rec
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import (
     by_parameter as by_parameter,
+    default_of as default_of,
     given as given,
     is_open as is_open,
     keyword as keyword,

@@ -24,6 +24,14 @@ def by_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Cal
     return dict(zip(names, call.args, strict=False)) | {each.arg: each.value for each in call.keywords if each.arg}
 
 
+def default_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, name: str) -> ast.expr | None:
+    """Return what a parameter is where a call passes nothing for it."""
+    places = [*function.args.posonlyargs, *function.args.args]
+    given = dict(zip([each.arg for each in reversed(places)], reversed(function.args.defaults), strict=False))
+    words = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return given.get(name) or next((value for each, value in words if each.arg == name), None)
+
+
 def is_open(call: ast.Call) -> bool:
     """Whether a call passes ``*args`` or ``**options``: arguments that cannot be seen."""
     return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import by_parameter, given, keyword
+from ddpdoctor.check import by_parameter, default_of, given, keyword
 
 from ._shared_path import depends_on_rank
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.memmap")
+SECOND = ("torchvision.utils.save_image",)
+"""Writers whose path comes second."""
 METHODS = {"savefig", "to_csv"}
 """Methods of figures and data frames that write a file."""
 OPTIONS = re.compile(
@@ -30,8 +32,8 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     Left out is what is written of the options of a run, or alike on all ranks, and what follows a result of some ranks.
     """
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
-    for call in (*script.calls(*WRITERS), *of_objects):
-        path = given(call, 0, "file")
+    for call in (*script.calls(*WRITERS, *SECOND), *of_objects):
+        path = given(call, 1, "fp") if script.resolve(call.func) in SECOND else given(call, 0, "file")
         if not is_anew(call, script.resolve(call.func) or script.code(call.func)) or path is None:
             continue
         if depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
@@ -124,9 +126,22 @@ def _is_method(script: Script, call: ast.Call) -> bool:
 def is_named(script: Script, path: ast.expr) -> bool:
     """Whether a literal is part of a path, here or in the variable that holds it: no object, nor left empty."""
     held = script.held(path) if isinstance(path, ast.Name) else path
-    return held is not None and any(
-        isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value for each in ast.walk(held)
-    )
+    return held is not None and any(_is_text(each) or _is_text(_by_default(script, each)) for each in ast.walk(held))
+
+
+def _is_text(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(node.value)
+
+
+def _by_default(script: Script, node: ast.AST) -> ast.expr | None:
+    """Return what the parameter is by default that an attribute of the object is given: ``self.out = Path(out)``."""
+    match script.value(node) if isinstance(node, ast.Attribute) else None:
+        case (ast.Name() as named) | ast.Call(func=ast.Name(id="Path"), args=[ast.Name() as named]):
+            bindings = script.tree.lookup(named.id, named)
+            function = script.function(bindings[0].node) if len(bindings) == 1 else None
+            if isinstance(function, ast.FunctionDef) and isinstance(bindings[0].node, ast.arg):
+                return default_of(function, named.id)
+    return None
 
 
 def is_caught(script: Script, call: ast.Call) -> bool:

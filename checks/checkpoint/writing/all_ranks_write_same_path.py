@@ -51,6 +51,7 @@ from ..._accelerate import is_of_several_processes
 from ..._launched import SEVERAL
 from ..._ranks_of_hosts import LOCAL
 from ..._source import is_own
+from ..._trainer import trains_in_ranks
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._helpers_that_write import written_abroad
 from ._races import FIX, GONE, PATHS, raced
@@ -114,7 +115,7 @@ def renamed_by_another(record: Record, match: re.Match[str]) -> Iterator[Finding
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
@@ -122,7 +123,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if depends_on_rank(script, path) or is_made_by_another(script, path) or _is_made_by_some(script, call, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
-        if asked and not is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
+        joins = script.runs_in_ranks or trains_in_ranks(script, project)
+        if asked and not is_caught(script, call) and is_reached(script, call, joins=joins):
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
                 (script.seen(call, right), script.seen(asked[0].test)),
@@ -161,7 +163,7 @@ REMOVERS = ("os.remove", "os.unlink", "os.rmdir", "os.rename", "shutil.rmtree", 
 
 
 @lint
-def removals_in_source(script: Script) -> Iterator[Finding]:
+def removals_in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file or folder that every rank deletes or moves."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
@@ -171,7 +173,7 @@ def removals_in_source(script: Script) -> Iterator[Finding]:
             continue
         if keyword(call, "ignore_errors") is not None or not is_named(script, path):
             continue
-        if is_reached(script, call, joins=script.runs_in_ranks):
+        if is_reached(script, call, joins=script.runs_in_ranks or trains_in_ranks(script, project)):
             name = script.code(call.func).rpartition(".")[2]
             done = "moves" if name in {"rename", "move"} else "deletes"
             yield Finding(

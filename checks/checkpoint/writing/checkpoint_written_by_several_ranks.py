@@ -31,6 +31,7 @@ Data Parallel", save and load checkpoints.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ from ddpdoctor.check import (
     Training,
     given,
     keyword,
+    last_name,
     lint,
     place,
     watch,
@@ -52,6 +54,7 @@ from ddpdoctor.check import (
 
 from ..._accelerate import is_of_several_processes
 from ..._source import is_own
+from ..._trainer import in_callbacks, trainers, trains_in_ranks
 from .._whole import WHOLE
 from ._after_fit import written_after_fit
 from ._sharded_state import is_always_sharded, sharding_of
@@ -108,7 +111,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
     by_horovod = script.frameworks == {"horovod"}
     by_accelerate = script.frameworks == {"accelerate"} and not script.joins
-    if not is_own(script, known={"accelerate", "horovod"}) or (script.frameworks and not script.runs_in_ranks):
+    by_trainer = script.frameworks == {"transformers"} and trains_in_ranks(script, project)
+    known = {"accelerate", "horovod"} | ({"transformers"} if by_trainer else set())
+    if not is_own(script, known=known) or (script.frameworks and not (script.runs_in_ranks or by_trainer)):
         return
     if by_accelerate and not is_of_several_processes(script, project):
         return
@@ -132,6 +137,34 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )
+
+
+@lint
+def of_callbacks(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that a callback of transformers' Trainer writes, which each process asks."""
+    if not trainers(script) or not (trains_in_ranks(script, project) or OWN_RANK.search(script.text)):
+        return
+    for call in dict.fromkeys(in_callbacks(script)):
+        path = given(call, 0, "save_directory") if last_name(call.func) == "save_pretrained" else None
+        if script.resolve(call.func) == "torch.save":
+            path = given(call, 1, "f")
+        if path is not None and MODEL.search(script.code(call)) and not NAMED.search(script.code(path)):
+            yield Finding(
+                f"every rank writes {script.code(path)}: the Trainer asks its callbacks in each process",
+                (script.seen(call, "if state.is_world_process_zero:"),),
+                Fix(
+                    "write it on one rank",
+                    diff=f"+if state.is_world_process_zero:\n-{script.code(call)}\n+    {script.code(call)}",
+                ),
+                script.place(call),
+            )
+
+
+OWN_RANK = re.compile(r"\bLOCAL_RANK\b")
+"""What a script reads of a launcher, which starts it once for each rank."""
+MODEL = re.compile(r"model|adapter|lora|state_dict", re.IGNORECASE)
+NAMED = re.compile(r"rank|process_index|uuid|getpid|tempfile|mkdtemp", re.IGNORECASE)
+"""Words of a path that is another on each rank."""
 
 
 @lint

@@ -32,24 +32,26 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
 
 from ..._source import STARTED_BY_LAUNCHERS, target
+from ..._trainer import trains_in_ranks
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script, Tree
+    from ddpdoctor.check import Around, Script, Tree
 
 AILMENT = Ailment("DDP854", Severity.WARNING)
 WRITERS = ("torch.utils.tensorboard.SummaryWriter", "wandb.init")
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for trackers that every rank makes."""
-    if script.frameworks - STARTED_BY_LAUNCHERS:
+    others = script.frameworks - STARTED_BY_LAUNCHERS
+    if others and not (others == {"transformers"} and trains_in_ranks(script, project)):
         return
     for call in script.calls(*WRITERS):
         given = [*call.args, *(word.value for word in call.keywords if word.arg != "config")]
         told_apart = is_open(call) or any(word.arg in APART and not _is_online(word) for word in call.keywords)
-        differs = any(_differs_by_more_than_clock(script, script.tree, each) for each in given)
-        if not told_apart and not differs and _is_reached(script, call) and not _is_never_written(script, call):
+        apart = told_apart or any(_differs_by_more_than_clock(script, script.tree, each) for each in given)
+        if not apart and _is_reached(script, project, call) and not _is_never_written(script, call):
             yield Finding(
                 f"every rank makes a {script.code(call.func)}",
                 (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
@@ -120,8 +122,8 @@ def _is_online(word: ast.keyword) -> bool:
     return isinstance(word.value, ast.Constant) and word.value.value == "online"
 
 
-def _is_reached(script: Script, call: ast.Call) -> bool:
+def _is_reached(script: Script, project: Around, call: ast.Call) -> bool:
     """Whether all ranks come to a line, of this file or of a training in another one that calls it."""
-    if script.runs_in_ranks:
+    if script.runs_in_ranks or trains_in_ranks(script, project):
         return script.all_ranks_reach(call)
     return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))

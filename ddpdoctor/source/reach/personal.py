@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.arguments import given as argument_of
+from ddpdoctor.source.arguments import default_of, given as argument_of
 from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
@@ -95,6 +95,14 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     )
 
 
+def _is_path_by_default(tree: Tree, parameter: ast.arg) -> bool:
+    """Whether a function that nobody is seen calling takes the same path on all ranks where it is told nothing else."""
+    function = tree.function(parameter)
+    default = default_of(function, parameter.arg) if isinstance(function, ast.FunctionDef) else None
+    is_text = isinstance(default, ast.Constant) and isinstance(default.value, str) and "/" in default.value
+    return is_text and not OF_PLACES.search(parameter.arg)
+
+
 def _is_told(tree: Tree, iterated: ast.expr) -> bool:
     """Whether a loop counts, or goes through what stands in the source (``for split in ("train", "test")``).
 
@@ -108,7 +116,17 @@ def _is_told(tree: Tree, iterated: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(value=inner, attr="keys" | "items" | "values"), args=[]):
             iterated = inner
     given = [each.value for each in values(tree, iterated)] if isinstance(iterated, ast.Name) else [iterated]
-    return bool(given) and all(isinstance(each, LITERALS) for each in given)
+    return bool(given) and all(each is not None and _stands_here(each, iterated) for each in given)
+
+
+def _stands_here(value: ast.expr, name: ast.expr) -> bool:
+    """Whether it is written out, or is what a variable has held so far and more: ``parts = (first,) + parts``."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _stands_here(left, name) and _stands_here(right, name)
+        case ast.Name(id=same):
+            return isinstance(name, ast.Name) and same == name.id
+    return isinstance(value, LITERALS)
 
 
 def _asks_for_files(tree: Tree, value: ast.expr) -> bool:
@@ -132,8 +150,23 @@ def _counts_passes(tree: Tree, binding: Binding, name: str) -> bool:
     return False
 
 
+OF_DATACLASSES = frozenset("parse_args_into_dataclasses parse_json_file parse_yaml_file parse_dict".split())
+"""Methods of transformers' HfArgumentParser, which fills classes of options."""
+
+
+def _holds_options(binding: Binding) -> bool:
+    """Whether a variable takes a part of what a parser returns: the options, which the ranks are started with alike."""
+    made = binding.whole if binding.whole is not None else binding.value
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in OF_DATACLASSES
+
+
 def _is_personal(tree: Tree, binding: Binding, depth: int, seen: set[ast.AST]) -> bool:
-    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)) or binding.node in seen:
+    if (
+        binding.path
+        or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef))
+        or binding.node in seen
+        or _holds_options(binding)
+    ):
         return False
     if not isinstance(binding.node, ast.arg):
         seen.add(binding.node)
@@ -144,7 +177,7 @@ def _is_personal(tree: Tree, binding: Binding, depth: int, seen: set[ast.AST]) -
     if isinstance(binding.node, ast.arg):
         passed_on = passed(tree, binding)
         if passed_on is None:
-            return not _is_shared_abroad(tree, binding.node, depth)
+            return not (_is_shared_abroad(tree, binding.node, depth) or _is_path_by_default(tree, binding.node))
         return any(is_personal(tree, each, depth - 1, seen) for each in passed_on)
     added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
     held = given(tree, binding) if added is None else [(tree, added)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.arguments import default_of
 from ddpdoctor.source.text.names import resolve
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) ->
         names = names[1:]
     if name in names and names.index(name) < len(call.args):
         return call.args[names.index(name)]
-    return _default(function, name)
+    return default_of(function, name)
 
 
 def _packed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
@@ -255,13 +256,6 @@ def _packed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
         return None
     place = (names.index(name) if name in names else 0) - (0 if "target" in words else 1)
     return pack.elts[place] if name in names and 0 <= place < len(pack.elts) else None
-
-
-def _default(function: Function, name: str) -> ast.expr | None:
-    places = [*function.args.posonlyargs, *function.args.args]
-    given = dict(zip([each.arg for each in reversed(places)], reversed(function.args.defaults), strict=False))
-    words = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return given.get(name) or next((value for each, value in words if each.arg == name), None)
 
 
 def passed(tree: Tree, parameter: Binding) -> list[ast.expr] | None:

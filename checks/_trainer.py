@@ -1,0 +1,54 @@
+"""Scripts that train by transformers' Trainer, and that a launcher starts once for each rank."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.check import Around, Script
+
+CALLBACK = re.compile(r"transformers\.(?:\w+\.)*TrainerCallback")
+TRAINER = re.compile(r"(?:transformers|trl)\.(?:\w+\.)*\w*Trainer$")
+SINGLE = r"--(?:nproc[-_]per[-_]node|num[-_]gpus)[= ]1\b"
+LAUNCHED = r"(?:\btorchrun|\btorch\.distributed\.(?:launch|run)|\bdeepspeed)[ \t\\]"
+COMMAND = rf"{LAUNCHED}(?:(?!{SINGLE})(?:[^\n\\]|\\\n|\\.)){{0,400}}?"
+"""The words of a command that starts several ranks, up to the script."""
+
+
+def trainers(script: Script) -> list[ast.Call]:
+    """Return the calls that make a Trainer of transformers, or one of trl's."""
+    return [call for path, calls in script.all_calls().items() if TRAINER.match(path) for call in calls]
+
+
+def trains_in_ranks(script: Script, project: Around) -> bool:
+    """Whether the file trains by a Trainer, and a launch script or a README starts several ranks of it by its name."""
+    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    return bool(trainers(script)) and project.in_launches(rf"{COMMAND}(?<![\w-]){name}\b")
+
+
+def in_callbacks(script: Script) -> Iterator[ast.Call]:
+    """Yield the calls to which every rank comes in the callbacks of a Trainer: it asks those of each process."""
+    for owner in script.nodes(ast.ClassDef):
+        if not any(CALLBACK.fullmatch(script.resolve(base) or "") for base in owner.bases):
+            continue
+        methods = {each.name: each for each in owner.body if isinstance(each, ast.FunctionDef)}
+        reached = {name for name in methods if name.startswith("on_")}
+        waiting = [*reached]
+        while waiting:
+            for call in _open_to_all(script, methods[waiting.pop()]):
+                yield call
+                match call.func:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in methods and name not in reached:
+                        reached.add(name)
+                        waiting.append(name)
+
+
+def _open_to_all(script: Script, method: ast.FunctionDef) -> Iterator[ast.Call]:
+    """Yield the calls of a method that no test keeps from a rank."""
+    for call in script.inside(*method.body):
+        if isinstance(call, ast.Call) and not any(each.is_rankish(script.tree) for each in script.guards(call)):
+            yield call
