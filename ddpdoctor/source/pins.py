@@ -20,7 +20,8 @@ FOLDER = "requirements"
 PIN = re.compile(
     r"(?<![\w-])(?:pytorch/pytorch:|(?:py)?torch)[`*\"]*\s*\(?(?:version\s*|ver\.?\s*|:)?"
     r"(?P<bounds>[=<>~!^]*\s*v?\d[\w.]*(?:\+\w+)?(?:\s*,\s*[=<>~!]+\s*\d[\w.]*)*)"
-    r"(?P<open>\s*(?:\+|(?:or|and|/)?\s*(?:later|above|higher|newer|up)\b))?",
+    r"(?P<open>\s*(?:\+|(?:or|and|/)?\s*(?:later|above|higher|newer|up)\b"
+    r"|[ \t]*#[^\n]*\b(?:later|newer|higher|other)\b[^\n]*\b(?:ok|okay|fine|works?)\b))?",
     re.IGNORECASE,
 )
 """Versions of torch in such a file: ``torch==1.8.1``, ``torch>=1.8,<2``, ``PyTorch 1.8``, ``PyTorch 1.8 or later``."""

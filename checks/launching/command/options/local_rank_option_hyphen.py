@@ -101,7 +101,7 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a strict parser that knows --local_rank alone, in a script that torch.distributed.launch is to start."""
     if script.frameworks - {"fvcore", "mmcv", "mmengine"} or "--local_rank" not in script.text:
         return
-    if project.says("local-rank|deepspeed"):
+    if project.says("local-rank") or (project.says("deepspeed") and not _is_named_in_launch(script, project)):
         return
     is_of_library = re.search(OF_LIBRARIES, script.text) and _is_launched_beside(script, project)
     if not script.joins and not is_of_library and not _joins_by_helper(script):
@@ -156,6 +156,14 @@ def _is_launched_beside(script: Script, project: Around) -> bool:
     name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
     command = rf"torch\.distributed\.launch\b{GOES_ON}[\s/]{name}\b"
     return any(re.search(command, text) for text in project.launches_beside())
+
+
+def _is_named_in_launch(script: Script, project: Around) -> bool:
+    """Whether a command of torch.distributed.launch names the script, and none of DeepSpeed's launcher does."""
+    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    return project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}") and not project.in_launches(
+        rf"\bdeepspeed[ \t]{GOES_ON}\b{name}"
+    )
 
 
 def _is_launched(script: Script, project: Around) -> bool:
