@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 HOMES = ("lightning", "lightning.pytorch", "pytorch_lightning")
 TRAINERS = tuple(f"{home}.Trainer" for home in HOMES)
+FROM_OPTIONS = tuple(f"{each}.from_argparse_args" for each in TRAINERS)
+"""How older versions make a Trainer of the options of the command line."""
 MODULES = {f"{home}.LightningModule" for home in HOMES}
 RANKS = ("ddp", "fsdp", "deepspeed")
 DEVICES = ("devices", "gpus")
@@ -27,7 +29,7 @@ def has_ranks(call: ast.Call) -> bool:
         return False
     words = [
         each.value
-        for name in ("strategy", "accelerator")
+        for name in ("strategy", "accelerator", "distributed_backend")
         for each in ast.walk(keyword(call, name) or call.func)
         if isinstance(each, ast.Constant) and isinstance(each.value, str)
     ]

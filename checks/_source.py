@@ -63,7 +63,7 @@ def is_shuffled(script: Script, sampler: ast.Call) -> bool:
     """Whether a DistributedSampler is certain to shuffle."""
     shuffle = given(sampler, 3, "shuffle")
     held = script.constant(shuffle) if shuffle is not None else None
-    is_on = shuffle is None or (held is not None and held.value is True)
+    is_on = shuffle is None or (held.value is True if held is not None else script.is_true(shuffle, sampler))
     return is_on and not is_open(sampler)
 
 

@@ -18,6 +18,7 @@ from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow, flow_of_part
+from ddpdoctor.source.training.loader_kinds import is_sampler
 from ddpdoctor.source.training.prepared import given_back
 from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
 from ddpdoctor.source.values.sites import call_sites
@@ -169,6 +170,10 @@ class Script(Meaning):
         """Whether a node of a file runs in the process that starts the ranks, and not in them."""
         return calls.runs_in_parent(tree, node)
 
+    def is_true(self, test: ast.expr, node: ast.AST) -> bool:
+        """Whether a test holds by the literals of a call that comes to a node."""
+        return literal.is_true_in_a_call(self.tree, test, node)
+
     def never_runs(self, line: int, column: int) -> bool:
         """Whether no call, or none of several ranks, comes to what begins at a place, as findings have it."""
         nodes: list[ast.expr | ast.stmt] = [*self.nodes(ast.Call), *self.nodes(ast.Assign), *self.nodes(ast.Expr)]
@@ -241,6 +246,11 @@ class Script(Meaning):
             there, loop = found.endless[0]
             return loop if there is self.tree else None, found.escapes
         return None
+
+    @staticmethod
+    def is_sampler(tree: Tree, call: ast.Call) -> bool:
+        """Whether a call of a file of the project makes a DistributedSampler, of torch or of a class that inherits."""
+        return is_sampler(tree, call.func)
 
     @staticmethod
     def passes(tree: Tree, call: ast.Call) -> list[tuple[Tree, ast.For]]:

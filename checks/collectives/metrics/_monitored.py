@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import is_open, keyword, resolve
 
-from ..._lightning import SAMPLER, TRAINERS, has_ranks, modules
+from ..._lightning import FROM_OPTIONS, SAMPLER, TRAINERS, has_ranks, modules
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
@@ -37,9 +37,22 @@ def callbacks(tree: Tree) -> dict[object, ast.Call]:
 
 def trained_in_ranks(script: Script, project: Around) -> bool:
     """Whether each Trainer of the file and in its reach has several ranks, and shares out the loaders."""
-    trees = [script.tree, *(tree for _, tree in project.trees(r"\bTrainer\("))]
-    made = [call for tree in trees for call in tree.of(ast.Call) if resolve(tree, call.func) in TRAINERS]
-    return bool(made) and all(has_ranks(each) and not any(keyword(each, name) for name in SAMPLER) for each in made)
+    trees = [script.tree, *(tree for _, tree in project.trees(r"\bTrainer(?:\.from_argparse_args)?\("))]
+    made = [(tree, call) for tree in trees for call in tree.of(ast.Call) if resolve(tree, call.func) in MADE]
+    return bool(made) and all(
+        (has_ranks(each) or _is_unpacked(tree, each)) and not any(keyword(each, name) for name in SAMPLER)
+        for tree, each in made
+    )
+
+
+MADE = frozenset((*TRAINERS, *FROM_OPTIONS))
+
+
+def _is_unpacked(tree: Tree, trainer: ast.Call) -> bool:
+    """Whether a Trainer is handed a dict that names several ranks: ``more = dict(strategy="ddp", gpus=args.gpus)``."""
+    packed = [each.value for each in trainer.keywords if each.arg is None and isinstance(each.value, ast.Name)]
+    bound = [binding.value for each in packed for binding in tree.lookup(each.id, each)]
+    return any(isinstance(each, ast.Call) and resolve(tree, each.func) == "dict" and has_ranks(each) for each in bound)
 
 
 def unsynced(script: Script) -> Iterator[tuple[ast.Call, str]]:
@@ -77,6 +90,8 @@ def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) ->
     if depth == 0:
         return False
     held = script.value(value)
+    if (taken := _taken_apart(script, owner, value)) is not None:
+        return bool(taken) and all(_is_own(script, owner, each, depth - 1) for each in taken)
     match held:
         case ast.UnaryOp(operand=operand):
             return _is_own(script, owner, operand, depth - 1)
@@ -89,6 +104,28 @@ def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) ->
         case ast.Call():
             return _is_computed(script, held)
     return False
+
+
+def _taken_apart(script: Script, owner: ast.ClassDef, value: ast.expr) -> list[ast.expr] | None:
+    """Return what a method of the module returns in the place that a variable takes: ``loss, _ = self(x, y)``.
+
+    None where the variable is given something else.
+    """
+    bindings = script.tree.lookup(value.id, value) if isinstance(value, ast.Name) else []
+    whole = bindings[0].whole if len(bindings) == 1 else None
+    match whole.func if whole is not None else None:
+        case ast.Name(id="self"):
+            name = "forward"
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            pass
+        case _:
+            return None
+    methods = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == name]
+    returns = [node.value for each in methods for node in ast.walk(each) if isinstance(node, ast.Return)]
+    part = bindings[0].part
+    if not all(isinstance(each, ast.Tuple) and part < len(each.elts) for each in returns):
+        return []
+    return [each.elts[part] for each in returns if isinstance(each, ast.Tuple)]
 
 
 NOT_OF_BATCHES = re.compile(

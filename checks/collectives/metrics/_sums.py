@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence
 
 from ..._accelerate import prepared_loaders as prepared_abroad
-from ..._source import SAMPLER, evaluations, gives_all, is_evaluation, is_own, prepared_loaders, sharded_loaders
+from ..._source import evaluations, gives_all, is_evaluation, is_own, prepared_loaders, sharded_loaders
 from ._reducing import REDUCED
 from ._reductions import can_be_reduced, is_of_known_code
 
@@ -60,7 +60,7 @@ def shared_loops(script: Script, project: Around) -> Iterator[Shared]:
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):
-            if script.names_in(tree, call.func) == SAMPLER and not gives_all(call):
+            if script.is_sampler(tree, call) and not gives_all(call):
                 for loop in _evaluating(script, script.passes(tree, call)):
                     yield Shared(loop, _seen(path, call), script.handed(tree, call))
 

@@ -208,8 +208,8 @@ OTHER_DIMENSIONS = r"parallelize_module|ensor_?[Pp]arallel|context_parallel|[Pp]
 @lint
 def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a training in DDP or FSDP whose loader has no sampler, and gives each rank the same batches."""
-    wraps = script.calls(DDP, FSDP, FULLY_SHARD)
-    if script.frameworks or not wraps or project.unknown() or project.does(SHARED_OUT.pattern):
+    wrap = _wrap(script, project) if script.calls(LOADER) and not script.frameworks else None
+    if wrap is None or project.unknown() or project.does(SHARED_OUT_BY_A_LINE):
         return
     if not script.calls(DDP) and project.does(OTHER_DIMENSIONS):
         return
@@ -229,8 +229,24 @@ def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
             f"nothing shares out {script.code(data)}: each rank learns from the same batches",
             (
                 script.seen(call, "DataLoader(..., sampler=DistributedSampler(dataset))"),
-                script.seen(wraps[0]),
+                wrap,
             ),
             MEND,
             script.place(call),
         )
+
+
+SHARED_OUT_BY_A_LINE = rf"(?m)^(?![ \t]*(?:from|import)\b)[^\n]*?(?:{SHARED_OUT.pattern})"
+"""The same words, where they are more than imported."""
+
+
+def _wrap(script: Script, project: Around) -> Evidence | None:
+    """Return where a model is wrapped, in the file or in reach of it."""
+    own = script.calls(DDP, FSDP, FULLY_SHARD)
+    if own:
+        return script.seen(own[0])
+    for path, tree in project.trees(r"DistributedDataParallel|FullyShardedDataParallel|fully_shard"):
+        for call in tree.of(ast.Call):
+            if script.names_in(tree, call.func) in {DDP, FSDP, FULLY_SHARD}:
+                return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+    return None

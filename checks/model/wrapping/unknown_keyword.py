@@ -63,6 +63,8 @@ NAMES = {
     " backward_prefetch mixed_precision ignored_modules param_init_fn device_id sync_module_states forward_prefetch"
     " limit_all_gathers use_orig_params ignored_states device_mesh",
     "DistributedSampler": "dataset num_replicas rank shuffle seed drop_last",
+    "DataLoader": "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout"
+    " worker_init_fn multiprocessing_context generator prefetch_factor persistent_workers pin_memory_device in_order",
     "init_process_group": "backend init_method timeout world_size rank store group_name pg_options device_id",
 }
 MEANT = {
@@ -113,6 +115,7 @@ ADDRESSES = {
     DATA_PARALLEL: "DataParallel",
     FSDP: "FullyShardedDataParallel",
     "torch.utils.data.DistributedSampler": "DistributedSampler",
+    "torch.utils.data.DataLoader": "DataLoader",
     INIT: "init_process_group",
 }
 

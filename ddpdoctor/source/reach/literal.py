@@ -40,38 +40,72 @@ def is_closed_to(tree: Tree, node: ast.AST, there: Tree, call: ast.Call) -> bool
     return any(truth(tree, guard.test, (there, call)) is (not guard.holds) for guard in guards(tree, node))
 
 
-def truth(tree: Tree, test: ast.expr, site: tuple[Tree, ast.Call] | None = None) -> bool | None:
+def is_true_in_a_call(tree: Tree, test: ast.expr, node: ast.AST) -> bool:
+    """Whether a call of the function that a node stands in comes to it, and passes literals by which a test holds."""
+    function = tree.function(node)
+    if not isinstance(function, ast.FunctionDef):
+        return truth(tree, test) is True
+    calls = [(tree, each) for each in some_sites(tree, function)]
+    calls += tree.callers(function) if tree.callers is not None else []
+    return any(truth(tree, test, each) is True and not is_closed_to(tree, node, *each) for each in calls)
+
+
+DEPTH = 4  # variables and parts of a test that are followed
+
+
+def truth(  # noqa: PLR0911 - one case a shape
+    tree: Tree, test: ast.expr, site: tuple[Tree, ast.Call] | None = None, depth: int = DEPTH
+) -> bool | None:
     """Return what a test is in all calls of its function; None where they differ, or pass what is no literal.
 
     ``site``: in this call alone, with the file that it stands in.
     """
+    if depth == 0:
+        return None
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            found = truth(tree, operand, site)
+            found = truth(tree, operand, site, depth - 1)
             return None if found is None else not found
         case ast.BoolOp(op=operator, values=parts):
-            sides = [truth(tree, each, site) for each in parts]
+            sides = [truth(tree, each, site, depth - 1) for each in parts]
             decisive = isinstance(operator, ast.Or)
             if decisive in sides:
                 return decisive
             return None if None in sides else not decisive
         case ast.Constant(value=value):
             return bool(value)
-        case ast.Name(id=name):
-            return _passed(tree, test, name, site)
+        case ast.Name() if (asked := _asked_once(tree, test)) is not None:
+            return truth(tree, asked, site, depth - 1)
+        case ast.Name():
+            return _same({bool(each.value) if each is not None else None for each in _passed(tree, test, site)})
+        case ast.Compare(left=ast.Name() as left, ops=[operator], comparators=[ast.Constant(value=other)]):
+            is_equal = _same({each.value == other if each is not None else None for each in _passed(tree, left, site)})
+            known = is_equal is not None and isinstance(operator, (ast.Eq, ast.NotEq))
+            return is_equal is isinstance(operator, ast.Eq) if known else None
     return None
 
 
-def _passed(tree: Tree, node: ast.Name, name: str, site: tuple[Tree, ast.Call] | None) -> bool | None:
-    bindings = tree.lookup(name, node)
+def _same(answers: set[bool | None]) -> bool | None:
+    return next(iter(answers)) if len(answers) == 1 else None
+
+
+def _asked_once(tree: Tree, node: ast.Name) -> ast.expr | None:
+    """Return the test whose answer a variable of a function holds, and nothing else: ``learns = split == "train"``."""
+    bindings = tree.lookup(node.id, node)
+    asked = bindings[0].value if len(bindings) == 1 and tree.function(bindings[0].node) is not None else None
+    return asked if isinstance(asked, (ast.Compare, ast.BoolOp, ast.UnaryOp)) else None
+
+
+def _passed(tree: Tree, node: ast.Name, site: tuple[Tree, ast.Call] | None) -> list[ast.Constant | None]:
+    """Return the literals that calls pass for a parameter; None for one that passes something else."""
+    name, bindings = node.id, tree.lookup(node.id, node)
     function = tree.function(bindings[0].node) if len(bindings) == 1 else None
     if not isinstance(function, ast.FunctionDef) or not isinstance(bindings[0].node, ast.arg):
-        return None
+        return []
     if site is not None:
         calls = [site]
     else:
         calls = [(tree, each) for each in some_sites(tree, function)]
         calls += tree.callers(function) if tree.callers is not None else []
     given = [argument(each, function, name, spawned=is_spawn(there, each)) for there, each in calls]
-    answers = {bool(each.value) if isinstance(each, ast.Constant) else None for each in given}
-    return next(iter(answers)) if len(answers) == 1 else None
+    return [each if isinstance(each, ast.Constant) else None for each in given]

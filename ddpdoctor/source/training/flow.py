@@ -232,7 +232,17 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[tuple[Tree, ast.AS
     found.entries[named].append(None)
     found.handed.add(call)
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
-    return [(there, each) for each in there.read.get(name, ()) if is_parameter(there, each, arguments)]
+    inside: list[tuple[Tree, ast.AST]] = [
+        (there, each) for each in there.read.get(name, ()) if is_parameter(there, each, arguments)
+    ]
+    return [*inside, (tree, call)] if _is_gone_through(there, named) else inside
+
+
+def _is_gone_through(tree: Tree, function: ast.AST) -> bool:
+    """Whether it makes an object of a class of the project that is gone through in place of what it is given."""
+    owner = tree.parents.get(function)
+    is_maker = isinstance(function, ast.FunctionDef) and function.name == "__init__"
+    return is_maker and isinstance(owner, ast.ClassDef) and "__iter__" in tree.bindings.get(owner, {})
 
 
 def _is_closed(tree: Tree, entries: list[ast.AST | None], there: Tree, site: ast.AST) -> bool:
