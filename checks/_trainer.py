@@ -6,6 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import keyword
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,8 +22,38 @@ COMMAND = rf"{LAUNCHED}(?:(?!{SINGLE})(?:[^\n\\]|\\\n|\\.)){{0,400}}?"
 
 
 def trainers(script: Script) -> list[ast.Call]:
-    """Return the calls that make a Trainer of transformers, or one of trl's."""
-    return [call for path, calls in script.all_calls().items() if TRAINER.match(path) for call in calls]
+    """Return the calls that make a Trainer of transformers, one of trl's, or of a class of the file that inherits."""
+    found = [call for path, calls in script.all_calls().items() if TRAINER.match(path) for call in calls]
+    return [*found, *(each for each in script.nodes(ast.Call) if _is_heir(script, each))]
+
+
+def _is_heir(script: Script, call: ast.Call) -> bool:
+    owner = script.names_class(call.func)
+    return owner is not None and any(TRAINER.match(script.resolve(each) or "") for each in owner.bases)
+
+
+def saved_behind_train(script: Script) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Yield where every rank calls a model's ``save_pretrained`` behind ``trainer.train()``, each with that call.
+
+    ``trainer.save_model`` writes on one rank by itself.
+    """
+    made = trainers(script)
+    for train in script.nodes(ast.Call):
+        match train.func:
+            case ast.Attribute(value=ast.Name() as owner, attr="train") if script.held(owner) in made:
+                pass
+            case _:
+                continue
+        for call in script.nodes(ast.Call):
+            behind = call.lineno > train.lineno and script.function(call) is script.function(train)
+            if behind and isinstance(call.func, ast.Attribute) and call.func.attr == "save_pretrained":
+                is_model = MODEL.search(script.code(call.func.value)) and not keyword(call, "is_main_process")
+                if is_model and script.all_ranks_reach(call):
+                    yield call, train
+
+
+MODEL = re.compile(r"model|peft|lora|adapter", re.IGNORECASE)
+"""Names of what has weights; a tokenizer is written alike by all."""
 
 
 def trains_in_ranks(script: Script, project: Around) -> bool:

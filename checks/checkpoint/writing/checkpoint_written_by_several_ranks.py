@@ -54,7 +54,7 @@ from ddpdoctor.check import (
 
 from ..._accelerate import is_of_several_processes
 from ..._source import is_own
-from ..._trainer import in_callbacks, trainers, trains_in_ranks
+from ..._trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
 from .._whole import WHOLE
 from ._after_fit import written_after_fit
 from ._sharded_state import is_always_sharded, sharding_of
@@ -155,6 +155,26 @@ def of_callbacks(script: Script, project: Around) -> Iterator[Finding]:
                 Fix(
                     "write it on one rank",
                     diff=f"+if state.is_world_process_zero:\n-{script.code(call)}\n+    {script.code(call)}",
+                ),
+                script.place(call),
+            )
+
+
+@lint
+def behind_train(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that each rank writes behind the ``train`` of transformers' Trainer."""
+    if not trainers(script) or not trains_in_ranks(script, project):
+        return
+    for call, train in dict(saved_behind_train(script)).items():
+        path, trainer = given(call, 0, "save_directory"), script.code(train.func).rpartition(".")[0]
+        if path is not None and not depends_on_rank(script, path):
+            yield Finding(
+                f"every rank goes on behind train, and writes {script.code(path)}: what one has written, another "
+                "overwrites",
+                (script.seen(call, f"{trainer}.save_model({script.code(path)})"), script.seen(train)),
+                Fix(
+                    "let the Trainer write it: on one rank, and whole where it is sharded",
+                    diff=f"-{script.code(call)}\n+{trainer}.save_model({script.code(path)})",
                 ),
                 script.place(call),
             )
