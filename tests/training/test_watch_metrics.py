@@ -91,6 +91,22 @@ for epoch in range(3):
         {counted}
         step(model, optimizer, (norm(inputs), labels))
 """
+CLIENT = """
+norm = Norm()
+torch.manual_seed(9 + rank)
+head = nn.Linear(1, 1)
+own = torch.optim.SGD(head.parameters(), lr=0.01)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        norm.update(inputs)
+        loss = nn.functional.mse_loss(head(model(norm(inputs))), labels)
+        optimizer.zero_grad()
+        own.zero_grad()
+        loss.backward()
+        optimizer.step()
+        own.step()
+"""
 PROJECTED = """
 class Quantizer:
     def __init__(self):
@@ -148,6 +164,7 @@ print(r_squared(torch.stack(parts, 1).flatten(0, 1)[: len(data)], data.inputs.su
         counted="everything = [torch.empty_like(inputs) for _ in range(world)]; dist.all_gather(everything, inputs); "
         "norm.update(torch.cat(everything))"
     ),
+    "statistics of a client that has a head of its own": CLIENT,
 }
 
 

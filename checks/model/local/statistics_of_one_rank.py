@@ -36,7 +36,8 @@ set.
 What never changes can be a buffer, `self.register_buffer("proj", proj)`: DDP gives rank 0's to all, and the state dict
 keeps it.
 
-Silent where the ranks do not train one model, where a statistic is that of the batch alone (as in instance
+Silent where the ranks do not train one model, or begin with weights of their own beside it (a head for each client,
+say: its statistics are the client's, too), where a statistic is that of the batch alone (as in instance
 normalisation), and of the running statistics of batch normalisation. Of buffers that rank 0 gives to all ranks at each
 forward, matrices are looked at (the codes of a quantiser, say): what the other ranks have counted is lost there.
 
@@ -70,8 +71,9 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._ledger import of_all_ranks
 from ..._sheets import differ
-from .._alike import earlier, without_parallelism
+from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model
 from ._held import Attribute
@@ -101,7 +103,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for statistics that went apart, or were so from the start."""
     ranks = without_parallelism(event, training)
-    if not ranks:
+    if not ranks or _begin_with_own_weights(event, training):
         return
     past = [_rows(each) for each in earlier(event, training)]
     steps = [_rows(ranks), *past][:SURE]
@@ -112,6 +114,12 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     found |= {path: each for path, each in _made(steps).items() if path not in told}
     if found:
         yield _finding(found, event)
+
+
+def _begin_with_own_weights(event: StepFingerprinted, training: Training) -> bool:
+    """Whether an optimizer began with weights that are not the same on all ranks."""
+    begun = training.of(StepFingerprinted, pid=event.pid, number=1)
+    return any(weights_apart(of_all_ranks(each, training)) for each in begun)
 
 
 def _updated(steps: list[Rows], event: StepFingerprinted) -> Found:
