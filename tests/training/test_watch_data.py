@@ -390,6 +390,22 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     assert_only(found, slug, words, path)
 
 
+def test_what_was_counted_on_a_share_is_given_to_all(tmp_path: Path, jobs: Jobs) -> None:
+    """Sorting mends no table of the rank's own words: rank 0 gives its own, by a line that leaves nothing to find."""
+    path = tmp_path / "train.py"
+    text = (FIXTURES / "numberings_differ" / "broken.py").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    (found,) = watched(path, CHECKS, jobs)
+
+    lines = found.finding.fix.diff.replace("+", "    ")
+    assert "broadcast_object_list(made, src=0)" in lines
+
+    made = "    vocabulary = Vocabulary(share)\n"
+    path.write_text(text.replace(made, f"{made}{lines}\n"), encoding="utf-8")
+
+    assert watched(path, CHECKS, jobs) == []
+
+
 def test_the_line_that_splits_is_shown(tmp_path: Path, jobs: Jobs) -> None:
     """Where each rank has a Subset of its own, which another file than that of the loop can have made."""
     text = (FIXTURES / "dataset_splits_differ" / "broken.py").read_text(encoding="utf-8")

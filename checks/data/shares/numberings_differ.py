@@ -26,14 +26,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: Python document
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Numbered, Severity, Training, place, watch
 
 from ..._evaluations import shares_gradients
-from ._numberings import made_at, renumbered
+from ._numberings import Made, made_at, renumbered
 
 AILMENT = Ailment("DDP624", Severity.ERROR)
+COUNTS = re.compile(r"\b(most_common|Counter|value_counts|bincount)\b|\.fit(_transform)?\(")
 
 
 @watch(Numbered)
@@ -56,13 +58,30 @@ def while_training(event: Numbered, training: Training) -> Iterator[Finding]:
                 for rank, each in ranks.items()
             )[:8]
             + ((Evidence(made.code, "one order on all ranks", f"{made.file}:{made.line}"),) if made else ()),
-            Fix(
-                "number them in one order on all ranks",
-                diff=made.sorted
-                if made and made.sorted
-                else "-{name: number for number, name in enumerate(set(names))}\n"
-                "+{name: number for number, name in enumerate(sorted(set(names)))}",
-            ),
+            _given_to_all(event.name) if _counted(first, other, made) else _sorted(made),
             place(event.site),
         )
         return
+
+
+def _counted(first: Numbered, other: Numbered, made: Made | None) -> bool:
+    """Whether each rank has made the table of what it has itself: other words, or other counts."""
+    same = {word for word, _ in first.sample} == {word for word, _ in other.sample}
+    return not same or bool(made and not made.sorted and COUNTS.search(made.code))
+
+
+def _sorted(made: Made | None) -> Fix:
+    return Fix(
+        "number them in one order on all ranks",
+        diff=made.sorted
+        if made and made.sorted
+        else "-{name: number for number, name in enumerate(set(names))}\n"
+        "+{name: number for number, name in enumerate(sorted(set(names)))}",
+    )
+
+
+def _given_to_all(name: str) -> Fix:
+    return Fix(
+        "make it of all texts, or labels, on rank 0, and give it to all before anything is numbered with it",
+        diff=f"+made = [{name}]\n+dist.broadcast_object_list(made, src=0)\n+{name} = made[0]",
+    )
