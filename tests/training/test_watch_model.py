@@ -56,6 +56,21 @@ FAULTS = {
             step(model, optimizer, clip)
         """,
     ),
+    "rank 0 alone prunes a layer": (
+        "replicas-diverge",
+        "0.weight is written on one rank alone, under `if number % 4 == 3 and rank == 0`",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        def prune(layer):
+            with torch.no_grad():
+                layer.weight[layer.weight.abs() < 0.1] = 0  # guilty
+        for number in range(12):
+            step(model, optimizer)
+            if number % 4 == 3 and rank == 0:
+                prune(model.module[0])
+        """,
+    ),
     "the ranks build the layers in another order": (
         "parameters-differ",
         "in another order",

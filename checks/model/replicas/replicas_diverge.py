@@ -11,7 +11,8 @@ changed after backward on each rank for itself. Nothing fails; gradients are the
 
 ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 5, 7, 10, 20, 30, 50,
 100, 200, 500, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
-gradients that differ) is told with it.
+gradients that differ) is told with it, and a line of the training's loop that writes the parameter where one rank alone
+comes to it.
 
 ## How to mend it
 
@@ -65,6 +66,7 @@ from .._training import (
 )
 from .._words import before_wrapping
 from ._clipped import clipped_on_some
+from ._written import Written, written_by_one
 
 AILMENT = Ailment("DDP563", Severity.ERROR)
 
@@ -200,6 +202,8 @@ def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> 
             ),
             "grep -rnE '\\.grad\\b|\\.module\\.' --include='*.py' .",
         )
+    elif clip is None and (write := _written_by_one(step, apart)):
+        return write.finding(apart.name, evidence)
     else:
         fix = clip.fix if clip else Fix("do with the weights and with the optimizer the same on every rank")
         ambiguity = Ambiguity(
@@ -219,3 +223,9 @@ def _drifted(step: Step, apart: Apart, past: list[Step], training: Training) -> 
         clip.place if clip is not None else place(next(iter(step.ranks.values())).site),
         ambiguity=ambiguity,
     )
+
+
+def _written_by_one(step: Step, apart: Apart) -> Written | None:
+    """Return the line that writes a parameter on one rank alone, in the files of the training."""
+    site = next(iter(step.ranks.values())).site
+    return written_by_one(site.file, apart.name) if site else None
