@@ -157,7 +157,8 @@ def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
     assert done.returncode == 0
     assert f"DDP363 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
     assert f"file://{store}" in done.stderr
-    assert done.stderr.count("stands still, and has told no rank") == 1  # the one that called mp.spawn is none
+    told = re.findall(r"process \d+ (works|stands still), and has told no rank", done.stderr)
+    assert len(told) == 1, done.stderr  # the one that called mp.spawn is none; a loaded machine keeps one at work
 
 
 @pytest.mark.parametrize("launcher", [True, False])
