@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import CHECKS, TESTS
+from helpers import CHECKS, FIXTURES, TESTS
 
 from ddpdoctor.selftest.trainings import watched
 
@@ -182,6 +182,17 @@ def test_the_fault_is_found_at_its_line(fault: tuple[str, str, str], tmp_path: P
     found, lines = _run(script, tmp_path, jobs)
 
     assert found == [(slug, next(at for at, text in enumerate(lines, 1) if mark in text))]
+
+
+def test_an_evaluation_switches_gradients_off_within_its_loop(tmp_path: Path, jobs: Jobs) -> None:
+    """What it calls is compared, as where they are switched off around the loop."""
+    text = (FIXTURES / "evaluated_copy_differs" / "broken.py").read_text(encoding="utf-8")
+    counted = next(line for line in text.splitlines(keepends=True) if "hits += " in line)
+    text = text.replace("@torch.no_grad()\ndef evaluate", "def evaluate")
+    path = tmp_path / "train.py"
+    path.write_text(text.replace(counted, f"        with torch.no_grad():\n    {counted}"), encoding="utf-8")
+
+    assert [each.check.slug for each in watched(path, CHECKS, jobs)] == ["evaluated-copy-differs"]
 
 
 @pytest.mark.parametrize("given", [(), ("codebook",), ("codebook", "proj")], ids=str)

@@ -19,6 +19,7 @@ from ddpdoctor.watch.rank.data.described import (
 )
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
+from ddpdoctor.watch.rank.evaluation.loops import is_without_gradients
 from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, drawn_to_the_end, setting
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
@@ -101,7 +102,8 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     if this.number == 0:
         describe(recorder, number, loader, iterable=iterable)
     this.told = this.number >= TOLD
-    this.trains = training = torch.is_grad_enabled() and recorder.models.training()
+    with_gradients = torch.is_grad_enabled() and not is_without_gradients(this.site)
+    this.trains = training = with_gradients and recorder.models.training()
     recorder.emit(
         EpochStarted,
         loader=number,
@@ -127,10 +129,10 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     )
     if training:
         recorder.evaluations.over()
-    elif (recorder.models.any() or recorder.ledger.accounts) and not torch.is_grad_enabled():
+    elif (recorder.models.any() or recorder.ledger.accounts) and not with_gradients:
         recorder.evaluations.began(this)
         recorder.models.evaluates()
-    elif torch.is_grad_enabled():
+    elif with_gradients:
         recorder.rows.loads()
     recorder.frameworks.iterates(loader)
     recorder.limits.epoch(this.epoch, training=training)
