@@ -195,6 +195,22 @@ def test_an_evaluation_switches_gradients_off_within_its_loop(tmp_path: Path, jo
     assert [each.check.slug for each in watched(path, CHECKS, jobs)] == ["evaluated-copy-differs"]
 
 
+@pytest.mark.parametrize(("updater", "diff"), [("True", " model = Dist"), ("rank == 0", "-if rank == 0:")])
+def test_what_mends_a_copy_goes_by_who_updates_it(updater: str, diff: str, tmp_path: Path, jobs: Jobs) -> None:
+    """Where all ranks do, it was copied before DDP gave them the same weights; that mends no other one."""
+    text = (FIXTURES / "evaluated_copy_differs" / "broken.py").read_text(encoding="utf-8")
+    wraps = "    model = DistributedDataParallel(nn.Linear(4, 2))\n"
+    copies = "    average = copy.deepcopy(model.module).requires_grad_(requires_grad=False)\n"
+    early = "    torch.manual_seed(rank)\n    plain = nn.Linear(4, 2)\n" + copies.replace("model.module", "plain")
+    text = text.replace(copies, "").replace(wraps, early + wraps.replace("nn.Linear(4, 2)", "plain"))
+    path = tmp_path / "train.py"
+    path.write_text(text.replace("if rank == 0:\n                update", f"if {updater}:\n                update"))
+    (found,) = watched(path, CHECKS, jobs)
+
+    assert found.check.slug == "evaluated-copy-differs"
+    assert diff in found.finding.fix.diff
+
+
 @pytest.mark.parametrize("given", [(), ("codebook",), ("codebook", "proj")], ids=str)
 def test_all_that_differs_is_told_by_what_differs(given: tuple[str, ...], tmp_path: Path, jobs: Jobs) -> None:
     """Norms that are alike are no evidence; the fix gives each tensor that rank 0 has not given, by its whole path."""

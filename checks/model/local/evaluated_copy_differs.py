@@ -31,6 +31,7 @@ compiled code. Source: PyTorch documentation, DistributedDataParallel (what is k
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -44,6 +45,10 @@ from ddpdoctor.check import (
     StepFingerprinted,
     Training,
     Used,
+    Wrapped,
+    last_name,
+    one_rank_only,
+    tree_of,
     watch,
 )
 from ddpdoctor.frameworks import ACCELERATE, FABRIC, LIGHTNING
@@ -51,11 +56,14 @@ from ddpdoctor.frameworks import ACCELERATE, FABRIC, LIGHTNING
 from ..._evaluations import shares_gradients
 from ..._sheets import differ
 from .._alike import weights_apart
+from .._copied import after_wrapping
 from .._words import listed
 
 AILMENT = Ailment("DDP1557", Severity.ERROR)
 FRAMEWORKS = (None, ACCELERATE, LIGHTNING, FABRIC)
 """Those that leave a copy of the model to the script."""
+
+TELLING = {"save", "print", "state_dict"}
 
 
 @watch(EvaluatedWith)
@@ -69,8 +77,19 @@ def while_training(event: EvaluatedWith, training: Training) -> Iterator[Finding
     for used in ranks[0].used:
         same = [[each for each in other.used if _is_alike(used, each)] for other in ranks.values()]
         if all(len(found) == 1 for found in same) and (names := _apart([found[0] for found in same])):
-            yield _finding([found[0] for found in same], names)
+            wrapped = training.of(Wrapped, pid=event.pid)
+            site = wrapped[-1].site if wrapped else None
+            early = site and not _is_updated_by_one(site.file, used.variable.partition(".")[0])
+            fix = after_wrapping(used.variable, site) if site and early else None
+            yield _finding([found[0] for found in same], names, fix)
             return
+
+
+def _is_updated_by_one(file: str, variable: str) -> bool:
+    """Whether one rank alone calls something with the copy, but to save or to print it."""
+    calls = [each for each in tree_of(file).of(ast.Call) if last_name(each.func) not in TELLING]
+    named = [each for each in calls if any(isinstance(n, ast.Name) and n.id == variable for n in ast.walk(each))]
+    return any(one_rank_only(file, each.lineno) for each in named)
 
 
 def _told_before(event: EvaluatedWith, training: Training) -> bool:
@@ -94,7 +113,7 @@ def _apart(copies: list[Used]) -> list[str]:
     return [name for name, *prints in columns if differ(prints)]
 
 
-def _finding(copies: list[Used], names: list[str]) -> Finding:
+def _finding(copies: list[Used], names: list[str], early: Fix | None) -> Finding:
     used, at = copies[0], copies[0].names.index(names[0])
     told = ", ".join(
         f"{print_[0]:.4g} on rank {rank}" for rank, each in [*enumerate(copies)][:8] if (print_ := each.prints[at])
@@ -105,7 +124,8 @@ def _finding(copies: list[Used], names: list[str]) -> Finding:
             Evidence(f"a projection of {names[0]}: {told}", "the same on all ranks", "the end of an evaluation"),
             Evidence("no optimizer holds it, and DDP does not keep it equal", "", "all ranks"),
         ),
-        Fix(
+        early
+        or Fix(
             "update the copy on every rank; make it when the model is wrapped",
             diff="-if rank == 0:\n-    update(average, model.module)\n+update(average, model.module)",
         ),

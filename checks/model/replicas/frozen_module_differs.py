@@ -31,7 +31,6 @@ internal design: the constructor broadcasts the state of the module that it is g
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterator
 
@@ -46,13 +45,12 @@ from ddpdoctor.check import (
     StepFingerprinted,
     Training,
     Wrapped,
-    statement_at,
-    tree_of,
     watch,
 )
 
 from ..._ledger import have_parted, sheet
 from ..._sheets import Print, multiple_of
+from .._copied import after_wrapping
 from .._words import counted, listed
 from ._used import Module, Seen, modules
 
@@ -140,7 +138,7 @@ def _finding(module: Module, found: list[Seen], event: StepFingerprinted, *, bef
             *([Evidence("a copy of weights that were another rank's own: it stands before DDP, which gives all ranks "
                         "those of rank 0", "copied after that", str(before))] if before else []),
         ),
-        (_after_wrapping(used.variable, before) if before else None)
+        (after_wrapping(used.variable, before) if before else None)
         or Fix(
             "give rank 0's to all before the first step; compute statistics from the data of all ranks",
             diff=f"+for tensor in {used.variable or 'module'}.state_dict().values():  # or seed all ranks alike before "
@@ -148,24 +146,3 @@ def _finding(module: Module, found: list[Seen], event: StepFingerprinted, *, bef
         ),
         Place(file=used.file, line=used.line),
     )  # fmt: skip
-
-
-def _after_wrapping(variable: str, wraps: Site) -> Fix | None:
-    """Return the lines that make the copy and that wrap the model, in the right order; None where they are not seen."""
-    tree = tree_of(wraps.file)
-    wrapping = statement_at(tree, wraps.line)
-    made = [
-        each
-        for each in tree.of(ast.Assign)
-        if wrapping is not None
-        and each.lineno < wrapping.lineno
-        and tree.function(each) is tree.function(wrapping)
-        and any(ast.unparse(target) in {variable, variable.partition(".")[0]} for target in each.targets)
-    ]
-    if wrapping is None or not made or not isinstance(wrapping, ast.Assign):
-        return None
-    copies = ast.unparse(made[-1])
-    return Fix(
-        f"make {ast.unparse(made[-1].targets[0])} after DDP has given all ranks the same weights",
-        diff=f"-{copies}\n {ast.unparse(wrapping)}\n+{copies}",
-    )
