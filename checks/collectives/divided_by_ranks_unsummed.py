@@ -45,7 +45,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._source import is_own
+from .._scripts.source import is_own
 from ._unsummed import WORLD, Division, divisions
 
 if TYPE_CHECKING:

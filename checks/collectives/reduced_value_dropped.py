@@ -45,8 +45,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._places import file_of_first_step
-from .._source import is_own
+from .._findings.places import file_of_first_step
+from .._scripts.source import is_own
 from ._dropped import Dropped, dropped
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ddpdoctor.check import (
     Wrapped,
 )
 
-from .._evaluations import shares_gradients
+from .._evaluation.evaluations import shares_gradients
 
 Passed = OrderSeen | EpochEnded
 TELLING = 4  # samples in an order: fewer could agree by chance

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from ddpdoctor.check import Site, StreamSeen, Training, last_name, tree_of, variables_in
 
-from .._evaluations import shares_gradients
+from .._evaluation.evaluations import shares_gradients
 from ._lines import SEEDS
 
 SHUFFLES = {"shuffle", "permutation", "randperm", "sample"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from .._source import is_evaluation, uses
+from .._scripts.source import is_evaluation, uses
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -52,8 +52,8 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from .._launched import SEVERAL
-from .._source import STARTED_BY_LAUNCHERS, is_own
+from .._hosts.launched import SEVERAL
+from .._scripts.source import STARTED_BY_LAUNCHERS, is_own
 from ._fetched import by_another_files, by_own_function, takes_turns
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training, Wrapping
 
-from .._ledger import built, of_all_ranks, sheets
-from .._sheets import EXCLUSIVE, NEVER, Line, Sheet
+from .._ledgers.ledger import built, of_all_ranks, sheets
+from .._ledgers.sheets import EXCLUSIVE, NEVER, Line, Sheet
 
 EQUAL = 1e-3  # of what is added up in another order
 MESSAGES = {"send", "recv"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import OthersFingerprinted, ParametersHeld, StepFingerprinted, Training
 
-from .._ledger import built, of_all_ranks
-from .._sheets import EQUAL, Line, Print, Sheet, are_equal
+from .._ledgers.ledger import built, of_all_ranks
+from .._ledgers.sheets import EQUAL, Line, Print, Sheet, are_equal
 
 
 @dataclass(frozen=True)

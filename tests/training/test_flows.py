@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.check import Site
-from ddpdoctor.checks._flows import made_of_share, mixed
+from ddpdoctor.checks._ledgers.flows import made_of_share, mixed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddpdoctor.checks._rank_parts import told_alone
+from ddpdoctor.checks._evaluation.rank_parts import told_alone
 from ddpdoctor.checks.collectives._dropped import dropped
 from ddpdoctor.checks.data.draws._held import draws_what_ranks_try
 from ddpdoctor.watch.events import HeldGenerator

@@ -54,7 +54,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._places import file_of_first_step
+from ..._findings.places import file_of_first_step
 from ._resumed import Left, left_out
 
 if TYPE_CHECKING:

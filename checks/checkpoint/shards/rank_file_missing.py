@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._launched import REMOVING
+from ..._hosts.launched import REMOVING
 
 AILMENT = Ailment("DDP840", Severity.ERROR)
 MISSING = (

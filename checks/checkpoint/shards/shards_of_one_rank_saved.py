@@ -61,8 +61,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._fsdp2 import OF_SHARDS, gathers
-from ..._source import target
+from ..._frameworks.fsdp2 import OF_SHARDS, gathers
+from ..._scripts.source import target
 from .._whole import WHOLE
 
 if TYPE_CHECKING:

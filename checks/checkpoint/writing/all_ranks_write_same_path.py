@@ -47,10 +47,10 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from ..._accelerate import is_of_several_processes
-from ..._launched import SEVERAL
-from ..._ranks_of_hosts import LOCAL
-from ..._source import is_own
+from ..._frameworks.accelerate import is_of_several_processes
+from ..._hosts.launched import SEVERAL
+from ..._hosts.ranks_of_hosts import LOCAL
+from ..._scripts.source import is_own
 from ..._trainer import trains_in_ranks
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._helpers_that_write import written_abroad

@@ -59,7 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import engine_of
+from ..._scripts.source import engine_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

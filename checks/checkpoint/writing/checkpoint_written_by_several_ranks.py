@@ -52,8 +52,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._accelerate import is_of_several_processes
-from ..._source import is_own
+from ..._frameworks.accelerate import is_of_several_processes
+from ..._scripts.source import is_own
 from ..._trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
 from .._whole import WHOLE
 from ._after_fit import written_after_fit

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
 
-from ..._source import STARTED_BY_LAUNCHERS, target
+from ..._scripts.source import STARTED_BY_LAUNCHERS, target
 from ..._trainer import trains_in_ranks
 
 if TYPE_CHECKING:

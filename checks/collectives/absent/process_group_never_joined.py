@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import REDUCERS, WRAPPERS, begin_alike, built, calls_of, last_steps
+from ..._ledgers.ledger import REDUCERS, WRAPPERS, begin_alike, built, calls_of, last_steps
 from ...data._passes import wrappings
 
 AILMENT = Ailment("DDP755", Severity.ERROR)

@@ -50,7 +50,7 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..._few import few
+from ..._findings.few import few
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words
 from ..hangs._losses import Loss, on_loss

@@ -15,7 +15,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._store import meets_nowhere, misses_the_store
+from ..._hosts.store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
 from ._left import left_by
 from ._meeting import met_apart

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import last_name
 
-from ..._accelerate import is_of_several_processes
-from ..._source import engine_of
+from ..._frameworks.accelerate import is_of_several_processes
+from ..._scripts.source import engine_of
 from ..metrics._derived import derived, reads
 
 if TYPE_CHECKING:

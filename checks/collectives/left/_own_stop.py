@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..._source import is_own
+from ..._scripts.source import is_own
 from ..metrics._derived import derived, reads
 from ..metrics._reductions import reductions
 from ..metrics._sums import unreduced

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import is_open, keyword, resolve
 
-from ..._lightning import FROM_OPTIONS, SAMPLER, TRAINERS, has_ranks, modules
+from ..._frameworks.lightning import FROM_OPTIONS, SAMPLER, TRAINERS, has_ranks, modules
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, variables_in
 
-from ..._source import SAMPLER, is_own
+from ..._scripts.source import SAMPLER, is_own
 from ._reducing import REDUCED
 from ._reductions import is_of_known_code
 from ._sums import by_names, sums

@@ -67,12 +67,20 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import Share, are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
-from ..._flows import mixed
-from ..._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
-from ..._places import file_of_first_step
-from ..._rank_parts import told_alone
-from ..._source import is_own
+from ..._evaluation.evaluations import Share, are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
+from ..._evaluation.metrics import (
+    adds_up,
+    adds_up_by_hand,
+    after_loop,
+    after_loop_around,
+    cuts_by_rank,
+    is_divisor,
+    says_rank,
+)
+from ..._evaluation.rank_parts import told_alone
+from ..._findings.places import file_of_first_step
+from ..._ledgers.flows import mixed
+from ..._scripts.source import is_own
 from ._evaluated_alone import evaluated_alone
 from ._put_together import ADDED, WHOLE, fix, named
 from ._sums import unreduced

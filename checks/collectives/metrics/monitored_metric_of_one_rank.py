@@ -59,7 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import shares_gradients
+from ..._evaluation.evaluations import shares_gradients
 from ._monitored import callbacks, trained_in_ranks, unsynced
 from ._plateau import own_steps
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, lint
 
-from ..._source import SAMPLER, is_own
+from ..._scripts.source import SAMPLER, is_own
 from ._reducing import REDUCED
 from ._reductions import can_be_reduced, is_of_known_code
 

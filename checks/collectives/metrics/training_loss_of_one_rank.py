@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, last_name, lint
 
-from ..._source import SAMPLER, is_own
+from ..._scripts.source import SAMPLER, is_own
 from ._reducing import REDUCED
 from ._reductions import can_be_reduced, is_of_known_code
 from ._told_sums import TELLS, WITH_RANK

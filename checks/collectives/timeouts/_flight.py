@@ -6,7 +6,7 @@ import re
 
 from ddpdoctor.check import Evidence, Record
 
-from ..._few import few
+from ..._findings.few import few
 
 OTHER_OPERATION = r"^flight recorder: (?P<said>ranks differ in operation [^\n]+)"
 OTHER_TENSORS = r"^flight recorder: (?P<said>ranks differ in tensors [^\n]+)"

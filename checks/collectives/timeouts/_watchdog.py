@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Claim, Log, Marker, Record, Role, log_pattern
 
-from ..._few import few
+from ..._findings.few import few
 from ._experts import MOE, ZERO3
 from ._waits import STUCK, Wait, group_size, one_group, place_of, waits as read_waits
 

@@ -49,14 +49,14 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import shares_gradients
-from ..._ledger import sheets
+from ..._evaluation.evaluations import shares_gradients
+from ..._ledgers.ledger import sheets
 from .._lines import process_seeded_alike
 from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
 from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
 
 if TYPE_CHECKING:
-    from ..._sheets import Sheet
+    from ..._ledgers.sheets import Sheet
 
 AILMENT = Ailment("DDP628", Severity.NOTE)
 LAST = 3  # batch

@@ -13,8 +13,8 @@ from ddpdoctor.check import (
     keyword,
 )
 
-from ..._ray import training_functions
-from ..._source import (
+from ..._frameworks.ray import training_functions
+from ..._scripts.source import (
     LOADER,
     SAMPLER,
     given_to,

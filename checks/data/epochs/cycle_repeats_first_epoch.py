@@ -46,7 +46,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import LOADER, SAMPLER
+from ..._scripts.source import LOADER, SAMPLER
 from .._passes import rank_pass
 
 if TYPE_CHECKING:

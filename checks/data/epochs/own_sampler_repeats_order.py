@@ -53,7 +53,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import shares_gradients
+from ..._evaluation.evaluations import shares_gradients
 from .._lines import epoch_loop
 from .._passes import repeated
 from .._streams import alike, passes, shuffled_at

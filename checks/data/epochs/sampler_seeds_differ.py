@@ -48,7 +48,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import SAMPLER
+from ..._scripts.source import SAMPLER
 from .._passes import same_data, same_pass, splitting, told
 from .._words import SHOWN, at, shown
 

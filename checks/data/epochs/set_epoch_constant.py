@@ -54,7 +54,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import EVALUATION, SAMPLER, shuffling_samplers
+from ..._scripts.source import EVALUATION, SAMPLER, shuffling_samplers
 from .._passes import repeated
 from .._words import shown
 from ._stored_epoch import is_at_the_beginning, stores_of

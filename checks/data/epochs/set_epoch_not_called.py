@@ -56,7 +56,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import (
+from ..._scripts.source import (
     SAMPLER,
     is_own,
     is_reseeded,

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, keyword, lint, log_pattern
 
-from ..._source import LOADER, is_own
+from ..._scripts.source import LOADER, is_own
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

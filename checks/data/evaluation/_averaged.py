@@ -6,8 +6,8 @@ import ast
 
 from ddpdoctor.check import Site, calls_at, dotted, keyword, last_name, resolve, tree_of
 
-from ..._counts import counts_ranks
-from ..._metrics import part_around
+from ..._evaluation.counts import counts_ranks
+from ..._evaluation.metrics import part_around
 
 BY_DEFAULT = {"all_reduce", "reduce"}
 """Of Fabric and of Lightning's strategies: the mean, unless they are told otherwise."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
-from ..._counts import PUT_TOGETHER, SIZES, WORLDS, bare, counts_ranks
-from ..._metrics import part_around
-from ..._rank_parts import listed_by_rank
+from ..._evaluation.counts import PUT_TOGETHER, SIZES, WORLDS, bare, counts_ranks
+from ..._evaluation.metrics import part_around
+from ..._evaluation.rank_parts import listed_by_rank
 
 LOADERS = re.compile(r"loader|batches|sampler|(^|_)dl$|^iter", re.IGNORECASE)
 MEANS = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Site, last_name, tree_of
 
-from ..._metrics import part_around
+from ..._evaluation.metrics import part_around
 
 FOLLOWED = 4  # names
 SAME = {"clone", "detach", "to", "float", "double", "cpu", "cuda", "contiguous"}

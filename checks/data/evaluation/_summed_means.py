@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
-from ..._counts import bare, counts_ranks
-from ..._flows import Flow
-from ..._metrics import part_around
+from ..._evaluation.counts import bare, counts_ranks
+from ..._evaluation.metrics import part_around
+from ..._ledgers.flows import Flow
 from ._own_counts import LOADERS, added_up, quotients, returned
 
 TELLS = {"step", "print", "info", "log", "debug", "add_scalar", "write", "set_postfix", "set_description"}

@@ -43,7 +43,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import evaluation, sharded
+from ..._evaluation.evaluations import evaluation, sharded
 from .._words import at, counted, shown
 
 if TYPE_CHECKING:

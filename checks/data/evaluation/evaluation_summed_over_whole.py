@@ -45,10 +45,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._counts import counts_ranks
-from ..._evaluations import Reduced, by_hand, evaluation, given_alike, one_number, shares_gradients, whole
-from ..._metrics import divides, part_around
-from ..._rank_parts import is_untrained, whole_loop
+from ..._evaluation.counts import counts_ranks
+from ..._evaluation.evaluations import Reduced, by_hand, evaluation, given_alike, one_number, shares_gradients, whole
+from ..._evaluation.metrics import divides, part_around
+from ..._evaluation.rank_parts import is_untrained, whole_loop
 from ._own_counts import added_up, quotients
 
 AILMENT = Ailment("DDP625", Severity.WARNING)

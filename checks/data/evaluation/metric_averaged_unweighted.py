@@ -45,10 +45,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._counts import WORLDS
-from ..._evaluations import evaluation, one_number
-from ..._metrics import divides
-from ..._places import file_of_first_step
+from ..._evaluation.counts import WORLDS
+from ..._evaluation.evaluations import evaluation, one_number
+from ..._evaluation.metrics import divides
+from ..._findings.places import file_of_first_step
 
 AILMENT = Ailment("DDP626", Severity.WARNING)
 

@@ -35,8 +35,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
 
-from ..._evaluations import are_cut, evaluation, one_number, sharded
-from ..._metrics import computed_by, divides
+from ..._evaluation.evaluations import are_cut, evaluation, one_number, sharded
+from ..._evaluation.metrics import computed_by, divides
 from ._ratios import quotient
 
 AILMENT = Ailment("DDP642", Severity.WARNING)

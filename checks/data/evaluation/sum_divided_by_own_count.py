@@ -35,8 +35,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Site, Summed, Training, place, watch
 
-from ..._evaluations import shares_gradients
-from ..._flows import mixed
+from ..._evaluation.evaluations import shares_gradients
+from ..._ledgers.flows import mixed
 from ._own_counts import OwnCount, own_count
 
 AILMENT = Ailment("DDP645", Severity.WARNING)

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Summed, Training, place, watch
 
-from ..._evaluations import shares_gradients
+from ..._evaluation.evaluations import shares_gradients
 from ._summed_means import summed_mean
 
 AILMENT = Ailment("DDP646", Severity.WARNING)

@@ -59,7 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import OF_THE_MODEL, SAMPLER
+from ..._scripts.source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
 from ._split_in_ranks import SEEDED_DRAWS, SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits

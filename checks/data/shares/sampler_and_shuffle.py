@@ -42,7 +42,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._source import LOADER
+from ..._scripts.source import LOADER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, Script

@@ -50,7 +50,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import LOADER, SAMPLER
+from ..._scripts.source import LOADER, SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Sampler, Script

@@ -61,8 +61,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import evaluation
-from ..._source import SAMPLER
+from ..._evaluation.evaluations import evaluation
+from ..._scripts.source import SAMPLER
 from .._passes import same_data, same_pass, told
 from .._words import SHOWN, at, shown
 

@@ -55,7 +55,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import prepared, sharded_loaders
+from ..._scripts.source import prepared, sharded_loaders
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library
 from .._words import SHOWN, sharer
 

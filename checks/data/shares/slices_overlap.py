@@ -47,7 +47,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import shares_gradients
+from ..._evaluation.evaluations import shares_gradients
 from .._cuts import taken_at
 from .._streams import first_batches, is_shared_out, shuffled_at
 

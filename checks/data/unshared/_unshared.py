@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import given, is_open
 
-from ..._source import LOADER, SAMPLER
+from ..._scripts.source import LOADER, SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

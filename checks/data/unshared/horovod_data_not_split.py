@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, lint
 
-from ..._horovod import OPTIMIZER, steps_of
-from ..._source import LOADER, SAMPLER, iterated, target
+from ..._frameworks.horovod import OPTIMIZER, steps_of
+from ..._scripts.source import LOADER, SAMPLER, iterated, target
 from .._whole import escapes, is_sharded, trains
 from ._unshared import lacks_sampler, told_its_epoch
 

@@ -64,7 +64,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import LOADER
+from ..._scripts.source import LOADER
 from .._lines import given_out
 from .._passes import same_pass, told
 from .._streams import first_batches, read_alike

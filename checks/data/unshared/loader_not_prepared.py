@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
-from ..._ray import training_functions
-from ..._source import LOADER, iterated, target
+from ..._frameworks.ray import training_functions
+from ..._scripts.source import LOADER, iterated, target
 from .._whole import escapes, is_sharded, trains
 
 if TYPE_CHECKING:

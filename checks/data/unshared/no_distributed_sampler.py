@@ -62,7 +62,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import LOADER, SAMPLER, target
+from ..._scripts.source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
 from .._words import SHOWN, shown, unless_a_framework_splits
 from ..shares._numberings import words_differ

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, lint
 
-from ..._ray import training_functions
-from ..._source import target
+from ..._frameworks.ray import training_functions
+from ..._scripts.source import target
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

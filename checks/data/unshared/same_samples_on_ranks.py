@@ -60,12 +60,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import shares_gradients
-from ..._ledger import same_direction, sheets
-from ..._lightning import SAMPLER, TRAINERS, has_ranks
-from ..._sheets import are_equal, multiple_of
-from ..._source import is_own
-from ..._updates import compared, reduces
+from ..._evaluation.evaluations import shares_gradients
+from ..._frameworks.lightning import SAMPLER, TRAINERS, has_ranks
+from ..._ledgers.ledger import same_direction, sheets
+from ..._ledgers.sheets import are_equal, multiple_of
+from ..._ledgers.updates import compared, reduces
+from ..._scripts.source import is_own
 from .._cuts import DRAWS, taken_at
 from .._lines import seeded_alike
 from .._passes import wrappings
@@ -75,7 +75,7 @@ from ._by_hand import same_cuts
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
-    from ..._sheets import Sheet
+    from ..._ledgers.sheets import Sheet
 
 AILMENT = Ailment("DDP620", Severity.WARNING)
 SURE = 10

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence
 
-from ..._cluster import groups
+from ..._hosts.cluster import groups
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Host

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
 
-from ..._cluster import groups
+from ..._hosts.cluster import groups
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host

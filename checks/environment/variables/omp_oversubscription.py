@@ -57,7 +57,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._set_at import set_at
+from ..._scripts.set_at import set_at
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts

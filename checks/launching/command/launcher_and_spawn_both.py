@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._barrier import BARRIER, SPAWN, barrier, spawned
+from ..._hosts.barrier import BARRIER, SPAWN, barrier, spawned
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Launch, LaunchScript

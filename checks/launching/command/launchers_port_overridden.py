@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Joining, Severity, place, watch
 
-from ..._store import misses_the_store
+from ..._hosts.store import misses_the_store
 
 AILMENT = Ailment("DDP441", Severity.ERROR)
 LEFT_TO_IT = Fix(

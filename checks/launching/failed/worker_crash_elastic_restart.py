@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
+from ..._hosts.barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
 
 AILMENT = Ailment("DDP402", Severity.ERROR)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..._ranks_of_hosts import beyond_first_host
+from ..._hosts.ranks_of_hosts import beyond_first_host
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Log

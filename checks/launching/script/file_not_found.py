@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._ranks_of_hosts import LOCAL
+from ..._hosts.ranks_of_hosts import LOCAL
 from ._own_errors import who
 
 if TYPE_CHECKING:

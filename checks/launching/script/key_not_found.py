@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._ranks_of_hosts import LOCAL
+from ..._hosts.ranks_of_hosts import LOCAL
 from ._own_errors import who
 
 AILMENT = Ailment("DDP438", Severity.ERROR)

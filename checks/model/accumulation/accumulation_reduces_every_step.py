@@ -53,8 +53,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._places import line_of_last
-from ..._profiled import step_seconds
+from ..._findings.places import line_of_last
+from ..._findings.profiled import step_seconds
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, EngineSteppedSeldom, Evidence, Finding, Fix, Severity, dotted, lint, place, watch
 
-from ..._source import engine_of
+from ..._scripts.source import engine_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

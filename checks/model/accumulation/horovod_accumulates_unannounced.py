@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, given, is_open, lint, log_pattern
 
-from ..._horovod import OPTIMIZER, steps_of
+from ..._frameworks.horovod import OPTIMIZER, steps_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script

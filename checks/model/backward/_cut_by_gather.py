@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from ddpdoctor.check import Site, Tree, dotted, keyword, last_name, resolve, tree_of, withs_around
 
-from ..._metrics import part_around
-from ..._own_files import own_files
+from ..._evaluation.metrics import part_around
+from ..._scripts.own_files import own_files
 
 GATHERS = {"all_gather", "gather", "gather_for_metrics"}
 INTO = {"all_gather", "all_gather_into_tensor", "_all_gather_base"}

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, tree_of
 
-from ..._own_files import own_files
+from ..._scripts.own_files import own_files
 
 AILMENT = Ailment("DDP1585", Severity.ERROR)
 

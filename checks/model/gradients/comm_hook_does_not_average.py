@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ended, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from ..._ledger import data_parallel_sheets, last_steps, seen
-from ..._sheets import NEVER, Sheet
+from ..._ledgers.ledger import data_parallel_sheets, last_steps, seen
+from ..._ledgers.sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP574", Severity.ERROR)
 SURE = 30

@@ -50,7 +50,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import have_parted, sheet
+from ..._ledgers.ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
 from ._bypassed import EXCHANGES, called_past, is_of_parts, mend
 from ._thrown_away import OF_GRADIENTS, thrown_away

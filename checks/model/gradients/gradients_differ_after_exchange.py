@@ -48,8 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import data_parallel_sheets, have_parted, line_of, seen
-from ..._sheets import NEVER, Line, Sheet
+from ..._ledgers.ledger import data_parallel_sheets, have_parted, line_of, seen
+from ..._ledgers.sheets import NEVER, Line, Sheet
 from .._alike import counts_differ
 
 AILMENT = Ailment("DDP572", Severity.ERROR)

@@ -63,9 +63,20 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, have_parted, last_steps, line_of, norms, seen, sheets
-from ..._sheets import NEVER, Sheet
-from ..._updates import TOLD, apart, updates
+from ..._ledgers.ledger import (
+    REDUCERS,
+    WRAPPERS,
+    caller_of,
+    calls_in,
+    have_parted,
+    last_steps,
+    line_of,
+    norms,
+    seen,
+    sheets,
+)
+from ..._ledgers.sheets import NEVER, Sheet
+from ..._ledgers.updates import TOLD, apart, updates
 from ._one_training import HALF, in_vain, meant, one_training, sends_after_backward
 
 AILMENT = Ailment("DDP569", Severity.ERROR)

@@ -52,13 +52,13 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import line_of, norms, sheets
-from ..._updates import TOLD, updates
+from ..._ledgers.ledger import line_of, norms, sheets
+from ..._ledgers.updates import TOLD, updates
 from .._owners import shared_out
 from .._words import listed
 
 if TYPE_CHECKING:
-    from ..._sheets import Sheet
+    from ..._ledgers.sheets import Sheet
 
 AILMENT = Ailment("DDP571", Severity.ERROR)
 SURE = 2

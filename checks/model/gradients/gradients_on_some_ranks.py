@@ -33,8 +33,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, watch
 
-from ..._ledger import data_parallel_sheets, line_of
-from ..._sheets import NEVER, Line, Sheet
+from ..._ledgers.ledger import data_parallel_sheets, line_of
+from ..._ledgers.sheets import NEVER, Line, Sheet
 from .._words import counted, listed
 
 AILMENT = Ailment("DDP1522", Severity.ERROR)

@@ -58,7 +58,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import differ
+from ..._ledgers.sheets import differ
 from .._alike import earlier, without_parallelism
 from ._held import Attribute
 from ._lists import compared_list

@@ -53,8 +53,8 @@ from ddpdoctor.check import (
 )
 from ddpdoctor.frameworks import ACCELERATE, FABRIC, LIGHTNING
 
-from ..._evaluations import shares_gradients
-from ..._sheets import differ
+from ..._evaluation.evaluations import shares_gradients
+from ..._ledgers.sheets import differ
 from .._alike import weights_apart
 from .._copied import after_wrapping
 from .._words import listed

@@ -71,8 +71,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import of_all_ranks
-from ..._sheets import differ
+from ..._ledgers.ledger import of_all_ranks
+from ..._ledgers.sheets import differ
 from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model

@@ -7,7 +7,7 @@ import re
 
 from ddpdoctor.check import Site
 
-from ..._metrics import WORLD, part_around
+from ..._evaluation.metrics import WORLD, part_around
 
 WORLDS = re.compile(r"world|ranks|num_processes|num_gpus|n_gpu|replicas", re.IGNORECASE)
 KINDS = (ast.Mult, ast.Div, ast.FloorDiv)

@@ -48,8 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import data_parallel_sheets
-from ..._sheets import NEVER, Sheet
+from ..._ledgers.ledger import data_parallel_sheets
+from ..._ledgers.sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP1503", Severity.NOTE)
 SURE = 2

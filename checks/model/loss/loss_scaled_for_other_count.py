@@ -51,8 +51,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, data_parallel_sheets, of_all_ranks
-from ..._sheets import NEVER, Sheet
+from ..._ledgers.ledger import built, data_parallel_sheets, of_all_ranks
+from ..._ledgers.sheets import NEVER, Sheet
 from ._loss_lines import line_that_scales_by_ranks, loss_line, scales_by_ranks
 
 AILMENT = Ailment("DDP1570", Severity.WARNING)

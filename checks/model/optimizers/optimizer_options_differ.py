@@ -51,8 +51,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, of_all_ranks, sheet
-from ..._sheets import NEVER
+from ..._ledgers.ledger import built, of_all_ranks, sheet
+from ..._ledgers.sheets import NEVER
 from .._alike import counts_differ
 
 AILMENT = Ailment("DDP575", Severity.ERROR)

@@ -43,8 +43,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import of_all_ranks
-from ..._sheets import NEVER
+from ..._ledgers.ledger import of_all_ranks
+from ..._ledgers.sheets import NEVER
 from .._alike import SHARDING, in_another_order, map_built
 from .._words import counted, listed
 

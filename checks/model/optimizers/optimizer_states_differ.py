@@ -47,8 +47,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built
-from ..._sheets import NEVER
+from ..._ledgers.ledger import built
+from ..._ledgers.sheets import NEVER
 from .._alike import earlier, of_one_model, states_alone_differ, states_differ
 
 AILMENT = Ailment("DDP1500", Severity.ERROR)

@@ -53,7 +53,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import taken_out, target
+from ..._scripts.source import taken_out, target
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -50,7 +50,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._own_files import own_files
+from ..._scripts.own_files import own_files
 
 AILMENT = Ailment("DDP1554", Severity.WARNING)
 MENDS = {

@@ -47,7 +47,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import taken_out
+from ..._scripts.source import taken_out
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, keyword, lint
 
-from ..._source import LOADER, SAMPLER
+from ..._scripts.source import LOADER, SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import StepFingerprinted, Training, Used
 
-from ..._sheets import differ
+from ..._ledgers.sheets import differ
 from .._alike import without_parallelism
 
 if TYPE_CHECKING:
-    from ..._sheets import Print
+    from ..._ledgers.sheets import Print
 
 
 @dataclass(frozen=True)

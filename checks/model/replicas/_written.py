@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Evidence, Finding, Fix, Place, Tree, last_name, one_rank_calls, one_rank_only, tree_of
 
-from ..._own_files import own_files
+from ..._scripts.own_files import own_files
 
 COPIES = re.compile("ema|shadow|teacher|target|momentum|averag|copy|clone|frozen|best", re.IGNORECASE)
 """In the name of what is no parameter that DDP keeps."""

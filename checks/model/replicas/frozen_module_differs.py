@@ -48,8 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import have_parted, sheet
-from ..._sheets import Print, multiple_of
+from ..._ledgers.ledger import have_parted, sheet
+from ..._ledgers.sheets import Print, multiple_of
 from .._copied import after_wrapping
 from .._words import counted, listed
 from ._used import Module, Seen, modules

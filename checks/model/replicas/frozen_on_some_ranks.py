@@ -43,7 +43,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, calls_of
+from ..._ledgers.ledger import built, calls_of
 from .._alike import earlier, frozen_differ, of_one_model
 from .._words import counted, listed
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, given, keyword, lint
 
-from ..._horovod import OPTIMIZER, steps_of
+from ..._frameworks.horovod import OPTIMIZER, steps_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Edit, Script

@@ -51,9 +51,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import data_parallel_sheets, starts_apart
-from ..._sheets import NEVER, Sheet
-from ..._updates import apart, compared, reduces, same_moves
+from ..._ledgers.ledger import data_parallel_sheets, starts_apart
+from ..._ledgers.sheets import NEVER, Sheet
+from ..._ledgers.updates import apart, compared, reduces, same_moves
 from .._words import counted, listed
 from ._by_hand import averaged_by_hand, hands_over_a_model
 

@@ -49,7 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, of_all_ranks, sheet
+from ..._ledgers.ledger import built, of_all_ranks, sheet
 from .._alike import added_after_exchange, counts_differ, frozen_differ, of_one_model, states_alone_differ
 from .._training import (
     Apart,

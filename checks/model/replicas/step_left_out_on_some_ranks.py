@@ -63,8 +63,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, of_all_ranks
-from ..._sheets import EXCLUSIVE
+from ..._ledgers.ledger import built, of_all_ranks
+from ..._ledgers.sheets import EXCLUSIVE
 from .._alike import counts_differ, map_built, of_one_model
 from .._words import listed
 

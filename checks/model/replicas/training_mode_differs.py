@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ..._ledger import of_all_ranks
+from ..._ledgers.ledger import of_all_ranks
 from .._words import listed
 
 AILMENT = Ailment("DDP576", Severity.WARNING)

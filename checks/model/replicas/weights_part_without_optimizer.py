@@ -53,8 +53,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import NEVER
-from ..._updates import HALF, Ranks, apart, calls, compared, number_of, reduces, reduction_of, sends, sent
+from ..._ledgers.sheets import NEVER
+from ..._ledgers.updates import HALF, Ranks, apart, calls, compared, number_of, reduces, reduction_of, sends, sent
 from .._words import counted, listed
 
 AILMENT = Ailment("DDP1542", Severity.ERROR)

@@ -47,8 +47,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import data_parallel_sheets
-from ..._sheets import NEVER, Sheet
+from ..._ledgers.ledger import data_parallel_sheets
+from ..._ledgers.sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP1505", Severity.WARNING)
 SURE = 2

@@ -54,8 +54,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import calls_of, of_all_ranks
-from ..._sheets import multiple_of
+from ..._ledgers.ledger import calls_of, of_all_ranks
+from ..._ledgers.sheets import multiple_of
 
 AILMENT = Ailment("DDP1550", Severity.ERROR)
 SURE = 2  # steps

@@ -51,11 +51,11 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, of_all_ranks
+from ..._ledgers.ledger import built, of_all_ranks
 from .._alike import earlier
 
 if TYPE_CHECKING:
-    from ..._sheets import Print
+    from ..._ledgers.sheets import Print
 
 AILMENT = Ailment("DDP1579", Severity.ERROR)
 SHOWN = 8  # ranks

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ..._ledger import built, calls_of
+from ..._ledgers.ledger import built, calls_of
 
 AILMENT = Ailment("DDP1506", Severity.ERROR)
 SYNC = frozenset({"set_requires_gradient_sync"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Fix, Record, keyword, resolve, tree_of
 
-from ..._own_files import own_files
+from ..._scripts.own_files import own_files
 
 MESSAGE = r"Expected to mark a variable ready only once"
 CHECKPOINTED = (

@@ -49,7 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._few import few
+from ..._findings.few import few
 from .._words import counted, ends, listed
 
 if TYPE_CHECKING:

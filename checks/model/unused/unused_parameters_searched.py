@@ -49,7 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._profiled import step_seconds
+from ..._findings.profiled import step_seconds
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -46,7 +46,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._source import prepared
+from ..._scripts.source import prepared
 from .._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from .._words import listed
 

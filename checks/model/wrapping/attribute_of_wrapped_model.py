@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._accelerate import is_launched_with_several
+from ..._frameworks.accelerate import is_launched_with_several
 from .._logs import APEX, TRAINER, beside, is_private
 from ._prepared import read_of_prepared
 

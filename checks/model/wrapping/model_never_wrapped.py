@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import INIT, Ailment, Evidence, Finding, Fix, Severity, dotted, lint
 
-from ..._source import SAMPLER
+from ..._scripts.source import SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

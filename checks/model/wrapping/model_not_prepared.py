@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, lint
 
-from ..._ray import training_functions
+from ..._frameworks.ray import training_functions
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree

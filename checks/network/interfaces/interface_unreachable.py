@@ -54,7 +54,7 @@ from ddpdoctor.check import (
     several_hosts,
 )
 
-from ..._hosts import routable_interfaces
+from ..._hosts.hosts import routable_interfaces
 from ..links._peers import BOOTSTRAP, dead_end, hosts
 from ._rejected import LOCAL, rejected_by_a_neighbour
 

@@ -54,7 +54,7 @@ from ddpdoctor.check import (
     several_hosts,
 )
 
-from ..._hosts import routable_interfaces
+from ..._hosts.hosts import routable_interfaces
 from ..links._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-from ..._store import GAVE_UP, is_number, read_as
+from ..._hosts.store import GAVE_UP, is_number, read_as
 
 AILMENT = Ailment("DDP313", Severity.ERROR)
 

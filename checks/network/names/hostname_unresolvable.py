@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe, several_hosts
 
-from ..._hosts import routable_interfaces
+from ..._hosts.hosts import routable_interfaces
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts

@@ -46,8 +46,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._places import line_of_last
-from ..._profiled import step_seconds
+from ..._findings.places import line_of_last
+from ..._findings.profiled import step_seconds
 from .._steps import STEADY, exposed
 
 AILMENT = Ailment("DDP909", Severity.NOTE)

@@ -45,7 +45,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._profiled import step_seconds
+from ..._findings.profiled import step_seconds
 from .._lines import own
 from .._steps import on_cpu
 

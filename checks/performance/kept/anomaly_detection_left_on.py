@@ -45,8 +45,8 @@ from ddpdoctor.check import (
     withs_around,
 )
 
-from ..._profiled import step_seconds
-from ..._set_at import set_at
+from ..._findings.profiled import step_seconds
+from ..._scripts.set_at import set_at
 
 AILMENT = Ailment("DDP912", Severity.NOTE)
 MUCH, LEAST = 0.05, 0.0005  # of what the thread computes; seconds of a step

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Joined, RankSteps, Severity, StepsTimed, Training, watch
 
-from ..._places import line_of_last
+from ..._findings.places import line_of_last
 from .._steps import LARGE, last_in, middle
 
 AILMENT = Ailment("DDP908", Severity.NOTE)

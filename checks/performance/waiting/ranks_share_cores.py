@@ -43,8 +43,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._places import line_of_last
-from ..._set_at import set_at
+from ..._findings.places import line_of_last
+from ..._scripts.set_at import set_at
 from .._steps import LARGE, middle
 
 AILMENT = Ailment("DDP910", Severity.NOTE)

@@ -47,7 +47,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._places import line_of_last
+from ..._findings.places import line_of_last
 from .._steps import on_cpu
 
 AILMENT = Ailment("DDP915", Severity.NOTE)

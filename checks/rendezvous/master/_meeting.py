@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place
 
-from ..._hosts import NOWHERE
+from ..._hosts.hosts import NOWHERE
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host, Network, Try

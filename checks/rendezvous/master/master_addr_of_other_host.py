@@ -47,8 +47,8 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._hosts import holds_rank_zero, routable_interfaces
-from ..._store import GAVE_UP, is_placeholder
+from ..._hosts.hosts import holds_rank_zero, routable_interfaces
+from ..._hosts.store import GAVE_UP, is_placeholder
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts

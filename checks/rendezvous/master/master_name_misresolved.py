@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._store import C10D_STORE, ERRNO, GAVE_UP, is_name, is_number, is_placeholder, is_this_host
+from ..._hosts.store import C10D_STORE, ERRNO, GAVE_UP, is_name, is_number, is_placeholder, is_this_host
 
 AILMENT = Ailment("DDP358", Severity.ERROR)
 SILENT = {"110", "113", "60", "65", "10060", "10065"}  # timed out, no route: Linux, macOS, Windows

@@ -56,7 +56,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._hosts import holds_rank_zero, port
+from ..._hosts.hosts import holds_rank_zero, port
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts, Launch, LaunchScript

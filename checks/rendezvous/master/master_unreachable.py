@@ -47,8 +47,8 @@ from ddpdoctor.check import (
     try_connect,
 )
 
-from ..._hosts import port
-from ..._store import (
+from ..._hosts.hosts import port
+from ..._hosts.store import (
     C10D_STORE,
     ERRNO,
     GAVE_UP,

@@ -54,8 +54,8 @@ from ddpdoctor.check import (
     several_hosts,
 )
 
-from ..._cluster import hosts_in
-from ..._store import GAVE_UP, is_address
+from ..._hosts.cluster import hosts_in
+from ..._hosts.store import GAVE_UP, is_address
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import short
 

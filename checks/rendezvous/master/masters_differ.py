@@ -42,7 +42,7 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._cluster import groups, hosts_to_compare
+from ..._hosts.cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Evidence, Finding, Fix, Host, Log, Record
 
-from ..._cluster import hosts_in
+from ..._hosts.cluster import hosts_in
 
 TOLD = r"DDP363 missing-ranks-at-init: ranks? (?P<ranks>\d+(?:, \d+)*) of (?P<world>\d+) did not"
 """What the watch says on each host of the ranks that it does not see there."""

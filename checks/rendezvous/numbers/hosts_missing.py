@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, is_loopback, probe
 
-from ..._hosts import NOWHERE
+from ..._hosts.hosts import NOWHERE
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host

@@ -49,7 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._barrier import BARRIER, barrier
+from ..._hosts.barrier import BARRIER, barrier
 from ...collectives.hangs._hangs import Hang, on_hang
 from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held, rendezvous_is_full
 from ._never_joined import never_joined

@@ -46,7 +46,7 @@ from ddpdoctor.check import (
     tasks_of,
 )
 
-from ..._cluster import hosts_to_compare
+from ..._hosts.cluster import hosts_to_compare
 from ...launching._launchers import nodes
 
 if TYPE_CHECKING:

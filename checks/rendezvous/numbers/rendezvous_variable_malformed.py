@@ -59,7 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._store import GAVE_UP_AT, meets_nowhere
+from ..._hosts.store import GAVE_UP_AT, meets_nowhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts

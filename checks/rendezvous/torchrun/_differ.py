@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Evidence, Host
 
-from ..._cluster import groups
+from ..._hosts.cluster import groups
 
 SHOWN = 4  # hosts with one value
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._store import C10D_STORE, GAVE_UP, is_number, is_placeholder
+from ..._hosts.store import C10D_STORE, GAVE_UP, is_number, is_placeholder
 from .rdzv_shared_between_jobs import RUNNING
 
 AILMENT = Ailment("DDP359", Severity.ERROR)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import HOST_LINE, Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
 
-from ..._cluster import hosts_to_compare
+from ..._hosts.cluster import hosts_to_compare
 from ._differ import difference
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ..._store import C10D_STORE
+from ..._hosts.store import C10D_STORE
 
 AILMENT = Ailment("DDP360", Severity.ERROR)
 RUNNING = r"failed to send a keep-alive heartbeat to the rendezvous|\bnum_nodes_waiting\b"

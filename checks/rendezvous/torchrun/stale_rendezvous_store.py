@@ -53,7 +53,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
+from ..._hosts.barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
 from ...network.links._peers import GLOO_REFUSED, loopback
 
 AILMENT = Ailment("DDP362", Severity.ERROR)

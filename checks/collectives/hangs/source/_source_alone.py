@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, FULLY_SHARD, NO_PYTHON, OTHER_RANKS, Script, keyword
 
-from ...._fsdp2 import OF_SHARDS, gathers
+from ...._frameworks.fsdp2 import OF_SHARDS, gathers
 
 ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
 """Tests that are the same on all ranks: whether there is a group at all."""

@@ -46,8 +46,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledger import built, calls_of, of_all_ranks
-from ...._sheets import EXCLUSIVE
+from ...._ledgers.ledger import built, calls_of, of_all_ranks
+from ...._ledgers.sheets import EXCLUSIVE
 
 AILMENT = Ailment("DDP559", Severity.ERROR)
 CLEARS = frozenset({"zero_grad"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ._metrics import WORLD
+from .metrics import WORLD
 
 WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
 """In the name of what counts the ranks, beside the usual ones."""

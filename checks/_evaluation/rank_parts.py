@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
-from ._flows import is_cut
-from ._metrics import part_around
+from .._ledgers.flows import is_cut
+from .metrics import part_around
 
 TOGETHER = re.compile(r"reduce|gather|sync|broadcast|psum|exchange|collect|consensus", re.IGNORECASE)
 MEANS = {"mean", "fmean", "average"}

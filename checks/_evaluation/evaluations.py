@@ -17,11 +17,11 @@ from ddpdoctor.check import (
     Wrapped,
 )
 
-from ._flows import made_of_share
-from ._ledger import built, of_all_ranks, sheet
-from ._metrics import part_around
-from ._sheets import EXCLUSIVE, Sheet
-from ._updates import updates
+from .._ledgers.flows import made_of_share
+from .._ledgers.ledger import built, of_all_ranks, sheet
+from .._ledgers.sheets import EXCLUSIVE, Sheet
+from .._ledgers.updates import updates
+from .metrics import part_around
 
 
 @dataclass(frozen=True, slots=True)

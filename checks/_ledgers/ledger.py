@@ -25,7 +25,7 @@ from ddpdoctor.check import (
     last_name,
 )
 
-from ._sheets import EQUAL, NEVER, PARALLEL, Line, Print, Sheet, are_equal
+from .sheets import EQUAL, NEVER, PARALLEL, Line, Print, Sheet, are_equal
 
 NEAR = 3  # lines
 WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})

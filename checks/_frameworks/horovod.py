@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ._source import target
+from .._scripts.source import target
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

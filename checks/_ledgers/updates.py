@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Exchange, Training, WeightsFingerprinted
 
-from ._sheets import EQUAL, EXCLUSIVE, NEVER, Line, are_equal
+from .sheets import EQUAL, EXCLUSIVE, NEVER, Line, are_equal
 
 Ranks = dict[int, WeightsFingerprinted]
 TOLD = (2, 3)  # backwards, which tell of the ones before

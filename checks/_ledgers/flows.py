@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ddpdoctor.check import Site, last_name
 
-from ._counts import PUT_TOGETHER, SIZES, bare, counts_ranks
-from ._metrics import part_around
+from .._evaluation.counts import PUT_TOGETHER, SIZES, bare, counts_ranks
+from .._evaluation.metrics import part_around
 
 SUMS = {"all_reduce", "reduce"}
 RANK = re.compile(r"rank", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""Evaluations and their metrics, as scripts have them, for the checks of several areas."""

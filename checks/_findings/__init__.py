@@ -1,0 +1,1 @@
+"""Parts of findings that the checks of several areas share."""

@@ -1,0 +1,1 @@
+"""Scripts and runs of one framework, for the checks of several areas."""

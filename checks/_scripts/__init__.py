@@ -1,0 +1,1 @@
+"""What the source of a training says, for the checks of several areas."""
