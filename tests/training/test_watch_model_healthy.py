@@ -56,6 +56,18 @@ HEALTHY = {
         rest = [p for name, p in model.named_parameters() if not name.endswith("scale")]
         fit(model, torch.optim.SGD([{"params": []}, {"params": rest}], lr=0.1))
     """,
+    "local steps of the bare model, whose weights are averaged in every eighth": """
+        model = DDP(net())
+        local, optimizer = model.module, sgd(model)
+        for index in range(24):
+            optimizer.zero_grad()
+            loss_of(local).backward()
+            optimizer.step()
+            if index % 8 == 7:
+                for parameter in local.parameters():
+                    dist.all_reduce(parameter.data)
+                    parameter.data /= dist.get_world_size()
+    """,
     "frozen parameters are on DDP's ignore list": """
         torch.manual_seed(0)
         bare = net()

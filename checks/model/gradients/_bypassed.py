@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
 PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
 EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad(?!ients\b)|reduce_grad"
 """What says that the script exchanges gradients itself; ``sync_gradients`` only says when Accelerate does."""
+
+OF_WEIGHTS = re.compile(
+    r"\b(?:all_?reduce|broadcast|all_gather)\w*\(\s*(?:tensor=)?[\w.\[\]]*\.data\b|\baverage_param\w*\("
+    r"|\bparameters_to_vector\(",
+    re.IGNORECASE,
+)
+
+
+def averages_weights(site: Site | None) -> bool:
+    """Whether the file of a training averages weights by hand (local SGD): between two averages they part as meant.
+
+    A file that cannot be read can.
+    """
+    text = "".join(linecache.getlines(site.file)) if site is not None else ""
+    return not text or OF_WEIGHTS.search(text) is not None
 
 
 def mend(script: Script, call: ast.Call, model: ast.expr) -> Fix:

@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..._ledgers.ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
-from ._bypassed import EXCHANGES, called_past, is_of_parts, mend
+from ._bypassed import EXCHANGES, averages_weights, called_past, is_of_parts, mend
 from ._thrown_away import OF_GRADIENTS, thrown_away
 from ._to_backward import backward_of, is_call_of, is_without_gradients
 from ._wrappers import wrappers
@@ -72,8 +72,10 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
         return
     if step.by_own_means and not _exchanges_in_forward(event, training):
         return
+    site = line(Bypassed, step, training)
+    if averages_weights(site):
+        return
     if apart := gradients_apart(step):
-        site = line(Bypassed, step, training)
         yield Finding(
             "the forward bypasses DistributedDataParallel: each rank trains a model of its own",
             (
