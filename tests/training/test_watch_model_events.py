@@ -15,6 +15,7 @@ from ddpdoctor.watch.events import (
     Event,
     Joined,
     OptimizerSeen,
+    ParametersHeld,
     StepFingerprinted,
     StepSampled,
     Wrapped,
@@ -118,3 +119,25 @@ def test_undo_puts_back_what_the_watch_of_models_replaced(tmp_path: Path) -> Non
     watch.undo()
 
     assert state() == before
+
+
+@pytest.mark.parametrize(("missing", "told"), [((), True), ((1,), False), ((0, 1), True)])
+def test_a_rank_that_lacks_a_gradient_exchanges_less_and_leaves_out_no_step(
+    checks: dict[str, Check], missing: tuple[int, ...], *, told: bool
+) -> None:
+    """Where all ranks have the same gradients, another number of collectives is another point of the training."""
+    slug = "step-left-out-on-some-ranks"
+
+    def story(rank: int) -> list[Event]:
+        who: dict[str, Any] = {"pid": rank + 1, "rank": rank, "time": 1.0, "optimizer": 0}
+        *begun, first, _, last = _story(pid=rank + 1, rank=rank, time=1.0)
+        held = ParametersHeld(**who, kind="SGD", names=("weight",), sizes=(64,), managed=(0,), constant=(False,))
+        given = (None,) if rank in missing else ((1.0, 1.0),)
+        assert isinstance(first, StepFingerprinted)
+        assert isinstance(last, StepFingerprinted)
+        steps = [replace(each, local=given, given=given, values=((1.0, 1.0),), added=(1,)) for each in (first, last)]
+        return [*begun, held, replace(steps[0], backwards=1, clock=2), replace(steps[1], backwards=2, clock=4 + rank)]
+
+    found = _found({slug: checks[slug]}, *map(story, range(2)))
+
+    assert bool(found) is told

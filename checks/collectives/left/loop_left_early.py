@@ -106,6 +106,12 @@ SKIP_TOGETHER = Fix(
     diff="+skip = torch.tensor([int(skip_this)])\n+dist.all_reduce(skip, op=dist.ReduceOp.MAX)\n"
     "-if skip_this:\n+if skip.item():\n     continue",
 )
+AS_OFTEN = Fix(
+    "let all ranks go through the loop as often, and make its collective for each item: neither their number nor a "
+    "test around the call comes from what one rank has",
+    diff="+passes = torch.tensor([len(items)])\n+dist.all_reduce(passes, op=dist.ReduceOp.MIN)\n"
+    "-for item in items:\n+for item in itertools.islice(items, int(passes)):",
+)
 ONCE_BEHIND = Fix(
     "sum up in the loop, and call the collective once behind it; or give all ranks as many passes",
     diff="+total = torch.zeros(1)\n for batch in batches:   # as many as this rank has\n-    dist.all_reduce(count)\n"
@@ -183,13 +189,20 @@ def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None,
             *([Evidence(str(only), "all ranks leave the loop in the same step", f"rank {left.rank}")] if only else []),
             *proof,
         ),
-        SKIP_TOGETHER if loop.exits and all(each.skips for each in loop.exits) else _together(training.framework),
+        _mended(left, training.framework),
         Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
         table=positions,
         ambiguity=None
         if only or not loop.exits
         else Ambiguity(tuple(causes), "print the rank and the step at each of these lines: one rank comes there first"),
     )
+
+
+def _mended(left: LeftBy, framework: Framework | None) -> Fix:
+    """Return how the ranks leave the loop together; where its items were used up, how they go through it as often."""
+    if not left.loop.exits:
+        return AS_OFTEN
+    return SKIP_TOGETHER if all(each.skips for each in left.loop.exits) else _together(framework)
 
 
 def _together(framework: Framework | None) -> Fix:

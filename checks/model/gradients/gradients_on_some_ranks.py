@@ -55,8 +55,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     have = [str(rank) for rank, each in zip(last.ranks, lines[0].given, strict=True) if each is not None]
     exchanged = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     yield Finding(
-        f"{counted(len(lines), 'parameter')} have a gradient on some ranks only, which alone step them: "
-        + listed([each.name for each in lines], 4),
+        f"{counted(len(lines), 'parameter')} {'has' if len(lines) == 1 else 'have'} a gradient on some ranks only, "
+        f"which alone step {'it' if len(lines) == 1 else 'them'}: " + listed([each.name for each in lines], 4),
         (
             Evidence(
                 f"{lines[0].name} has a gradient on rank {', '.join(have)}, and none on the others",

@@ -83,6 +83,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     ranks, held = _ranks(event, training), built(event, training)
     if not ranks or held is None or not counts_differ(ranks) or _joins(training) or training.of(ShardsScaled):
         return
+    if len({tuple(gradient is None for gradient in each.given) for each in ranks.values()}) > 1:
+        return  # gradients-on-some-ranks: fewer are exchanged where some are None
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
     if any(counts_differ(_ranks(each, training)) for each in before):
         return
