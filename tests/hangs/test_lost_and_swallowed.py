@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ddpdoctor.checks.collectives.absent._gone import lost_by
 from ddpdoctor.checks.collectives.absent.rank_left_early import by_those_who_lost_it
 from ddpdoctor.checks.collectives.hangs._swallowed import lost_and_swallowed, swallowed
 from ddpdoctor.checks.collectives.left.exception_swallowed import at_the_end
@@ -95,6 +96,17 @@ def test_a_rank_that_leaves_in_a_handler_is_to_end_of_its_error(handled: str) ->
 
     assert ("where it handles ValueError;" in finding.message) is bool(handled)
     assert ("+    raise" in finding.fix.diff) is bool(handled)
+
+
+@pytest.mark.parametrize("by_gloo", [True, False])
+def test_gloo_can_have_ended_a_rank_that_is_gone(*, by_gloo: bool) -> None:
+    """It aborts a rank that gets a message of another size: that is a cause beside memory where gloo lost the rank."""
+    said = f"[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] {CLOSED}" if by_gloo else "NCCL error"
+    failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {said}")
+    finding = lost_by(PeerLost(pid=0, time=2.0, first=None, others=(failed,), gone=(1,)))
+
+    assert finding.ambiguity is not None
+    assert any("op.preamble.length" in each for each in finding.ambiguity.causes) is by_gloo
 
 
 def test_a_rank_that_fails_of_it_has_not_swallowed_it(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def lost_by(event: PeerLost) -> Finding:
         ambiguity=Ambiguity(
             (
                 "the kernel killed it, for want of memory",
+                *((BY_GLOO,) if any("gloo" in each.said for each in event.others) else ()),
                 "it crashed in native code (signal 11 or 6)",
                 "somebody sent it a signal (kill, a scheduler)",
                 "a library called os._exit",
@@ -55,6 +56,12 @@ def lost_by(event: PeerLost) -> Finding:
             REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
         ),
     )
+
+
+BY_GLOO = (
+    "gloo ended it (signal 6), as another rank's collective was of another size: its output then has "
+    '"op.preamble.length <= op.nbytes", of a collective that one rank makes and another does not (a hook, a branch)'
+)
 
 
 def last_call(each: Progress) -> Finding:
