@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import linecache
+import re
 
 from ddpdoctor.check import last_name, tree_of, variables_in
 
@@ -31,6 +33,36 @@ def made_of_many(file: str, name: str) -> tuple[str, int] | None:
             seen |= more
             waiting += sorted(more)
     return None
+
+
+def from_all_ranks(file: str, line: int) -> str:
+    """Return the line, computed from the samples of all ranks; empty where it does not reduce one name that is seen.
+
+    Rank 0's result given to all would make the ranks alike, and be one share's all the same.
+    """
+    made = next((each for each in tree_of(file).of(ast.Assign) if each.lineno == line == each.end_lineno), None)
+    calls = [] if made is None else [each for each in ast.walk(made.value) if isinstance(each, ast.Call)]
+    reduced = [_reduces(each) for each in calls if REDUCES.match(last_name(each.func))]
+    code = linecache.getline(file, line).strip()
+    name = reduced[0] if len(set(reduced)) == 1 else ""
+    mended, times = re.subn(rf"\b{name}\b", "every", code)
+    if not name or times != len(reduced):
+        return ""
+    joins = "np.concatenate" if re.search(r"\b(?:np|numpy)\.", code) else "torch.cat"
+    return (
+        f"+parts = [None] * dist.get_world_size()\n+dist.all_gather_object(parts, {name})   # each rank's share\n"
+        f"+every = {joins}(parts)\n-{code}\n+{mended}"
+    )
+
+
+def _reduces(call: ast.Call) -> str:
+    """Return the name whose values a call such as ``x.mean(0)``, or ``torch.mean(x)``, reduces; empty for another."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "np" | "numpy")), args=[ast.Name(id=name), *_]):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name not in {"torch", "np", "numpy"}:
+            return name
+    return ""
 
 
 def meets_samples(file: str, name: str) -> bool:

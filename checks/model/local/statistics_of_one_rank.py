@@ -77,7 +77,7 @@ from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model
 from ._held import Attribute
-from ._variables import made_of_many, meets_samples
+from ._variables import from_all_ranks, made_of_many, meets_samples
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
@@ -203,7 +203,9 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
         ),
         Fix(
             "update it with the samples of all ranks" if updated else "compute it from all samples, or give rank 0's",
-            diff=_summed_up(*updated) if updated else "\n".join(f"+dist.broadcast({each}, src=0)" for each in paths),
+            diff=_summed_up(*updated)
+            if updated
+            else (made and from_all_ranks(*made)) or "\n".join(f"+dist.broadcast({each}, src=0)" for each in paths),
         ),
         Place(file=file or None, line=line or None),
     )
