@@ -74,6 +74,10 @@ FIX = Fix(
     diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
     "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
 )
+OF_WORK = Fix(
+    "let that line's work be done before the other ranks wait for it, or give the group more time than it takes",
+    diff=FIX.diff,
+)
 MADE_BEFORE = "have what the loop asks for made before the other ranks wait for this one"
 OF_LOOP = Fix(f"{MADE_BEFORE}, and let the loop end with an error after some time, so that the launcher ends them all")
 
@@ -143,7 +147,7 @@ def _of_search(until: str) -> Fix:
 def _of_rest(busy: Position) -> Fix:
     """Return what to do about a rank that has been in one wait for a disk all the time, or is at work."""
     if busy.awaited is None or busy.doing is Doing.ASKING:
-        return FIX
+        return OF_WORK
     return Fix(
         "see why that disk, or that file server, does not answer; give large files a local disk",
         command=busy.awaited.command,
