@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,12 +148,11 @@ def test_fewer_processes_than_the_world_size_are_named_where_mp_spawn_started_th
 
 
 @pytest.mark.usefixtures("no_process_left")
-def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
-    python: str, ddpdoctor: Run, script: Script, tmp_path: Path
-) -> None:
+def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
     """mp.spawn gives no variables: known is the process beside the one that waits, and that it can still come."""
+    # No warm processes: they are no children of the one that calls mp.spawn.
     store = str(tmp_path / "store")
-    done = ddpdoctor("run", "--hang-after", "3", "--", python, script(SLEEPS_FIRST), store)
+    done = ddpdoctor("run", "--hang-after", "3", "--", sys.executable, script(SLEEPS_FIRST), store)
 
     assert done.returncode == 0
     assert f"DDP363 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
