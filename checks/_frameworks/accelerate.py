@@ -35,7 +35,7 @@ def is_of_several_processes(script: Script, project: Around) -> bool:
 
 def is_launched_with_several(script: Script, project: Around) -> bool:
     """Whether a launch script, or a README, starts several processes of the file."""
-    name = rf"\b{re.escape(script.path.replace(chr(92), '/').rpartition('/')[2])}\b"
+    name = rf"\b{re.escape(script.name)}\b"
     here = rf"{SEVERAL}{GOES_ON}{name}"
     if project.in_launches(here) or any(re.search(here, each) for each in project.launches_beside()):
         return True

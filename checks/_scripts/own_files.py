@@ -1,9 +1,11 @@
-"""The user's own files around one: it, and what it imports from its folder."""
+"""The user's own files: one with what it imports from its folder, and what several say."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ddpdoctor.check import tree_of
@@ -20,6 +22,14 @@ def own_files(file: str) -> tuple[str, ...]:
         new = [each for one in new for each in _imported(one) if each not in found]
         found += dict.fromkeys(new)
     return tuple(found[:MOST])
+
+
+def is_said(pattern: re.Pattern[str], files: Iterable[str]) -> bool:
+    """Whether one of the files says something; one that cannot be read may."""
+    try:
+        return any(pattern.search(Path(file).read_text(encoding="utf-8")) for file in files)
+    except (OSError, ValueError):
+        return True
 
 
 def _imported(file: str) -> list[str]:

@@ -190,9 +190,8 @@ def _has_one_rank_a_host(script: Script, project: Around) -> bool:
     """Whether the ranks are on hosts of their own: by the script itself, or by the shell scripts that start it."""
     if script.has_one_rank_a_host:
         return True
-    name = script.path.replace("\\", "/").rpartition("/")[2]
     texts = [re.sub(r"\\\n", " ", each) for each in project.launches_beside()]
-    lines = [line for each in texts for line in each.splitlines() if name in line]
+    lines = [line for each in texts for line in each.splitlines() if script.name in line]
     return bool(lines) and all(re.search(ONE_A_HOST, each) for each in lines)
 
 

@@ -134,6 +134,11 @@ class Script(Meaning):
         )
 
     @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return self.path.replace("\\", "/").rpartition("/")[2]
+
+    @property
     def is_test(self) -> bool:
         """Whether it is a test: what stands there is wrong on purpose, or part of a whole that is not seen."""
         *_, folder, name = ["", *self.path.replace("\\", "/").split("/")]

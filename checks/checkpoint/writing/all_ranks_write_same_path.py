@@ -48,10 +48,10 @@ from ddpdoctor.check import (
 )
 
 from ..._frameworks.accelerate import is_of_several_processes
+from ..._frameworks.trainer import runs_in_ranks
 from ..._hosts.launched import SEVERAL
 from ..._hosts.ranks_of_hosts import LOCAL
 from ..._scripts.source import is_own
-from ..._trainer import trains_in_ranks
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._helpers_that_write import written_abroad
 from ._races import FIX, GONE, PATHS, raced
@@ -123,8 +123,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         if depends_on_rank(script, path) or is_made_by_another(script, path) or _is_made_by_some(script, call, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
-        joins = script.runs_in_ranks or trains_in_ranks(script, project)
-        if asked and not is_caught(script, call) and is_reached(script, call, joins=joins):
+        if not asked or is_caught(script, call):
+            continue
+        if is_reached(script, call, joins=runs_in_ranks(script, project)):
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
                 (script.seen(call, right), script.seen(asked[0].test)),
@@ -173,7 +174,7 @@ def removals_in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         if keyword(call, "ignore_errors") is not None or not is_named(script, path):
             continue
-        if is_reached(script, call, joins=script.runs_in_ranks or trains_in_ranks(script, project)):
+        if is_reached(script, call, joins=runs_in_ranks(script, project)):
             name = script.code(call.func).rpartition(".")[2]
             done = "moves" if name in {"rename", "move"} else "deletes"
             yield Finding(

@@ -53,8 +53,8 @@ from ddpdoctor.check import (
 )
 
 from ..._frameworks.accelerate import is_of_several_processes
+from ..._frameworks.trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
 from ..._scripts.source import is_own
-from ..._trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
 from .._whole import WHOLE
 from ._after_fit import written_after_fit
 from ._sharded_state import is_always_sharded, sharding_of
@@ -163,7 +163,7 @@ def of_callbacks(script: Script, project: Around) -> Iterator[Finding]:
 @lint
 def behind_train(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a model that each rank writes behind the ``train`` of transformers' Trainer."""
-    if not trainers(script) or not trains_in_ranks(script, project):
+    if not trains_in_ranks(script, project):
         return
     for call, train in dict(saved_behind_train(script)).items():
         path, trainer = given(call, 0, "save_directory"), script.code(train.func).rpartition(".")[0]

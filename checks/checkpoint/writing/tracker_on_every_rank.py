@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
 
+from ..._frameworks.trainer import runs_in_ranks, trains_in_ranks
 from ..._scripts.source import STARTED_BY_LAUNCHERS, target
-from ..._trainer import trains_in_ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
@@ -124,6 +124,6 @@ def _is_online(word: ast.keyword) -> bool:
 
 def _is_reached(script: Script, project: Around, call: ast.Call) -> bool:
     """Whether all ranks come to a line, of this file or of a training in another one that calls it."""
-    if script.runs_in_ranks or trains_in_ranks(script, project):
+    if runs_in_ranks(script, project):
         return script.all_ranks_reach(call)
     return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))

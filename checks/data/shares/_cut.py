@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Severity, Shares
 
 from .._words import at, counted, shown
-from ._shares import SLACK
+from ._shares import SLACK, few_are_shared
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, RankLoader
-
-MANY = 0.2  # of the samples that are drawn: two halves of two orders have a third of theirs in common
 
 
 def cut_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
@@ -34,7 +32,7 @@ def cut_from_orders(loader: LoaderExam, shares: Shares) -> Finding | None:
     A training that seeds all ranks alike before it builds the loader cuts them from one order: the loader alone cannot
     show it.
     """
-    if len(shares.repeated) < MANY * shares.distinct:
+    if few_are_shared(shares):
         return None
     ranks, length = loader.ranks, loader.ranks[0].base_length
     return Finding(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Index, LoaderExam, RankLoader
 
 SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
+MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
 APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
 
 MEND = Fix(
@@ -60,6 +61,11 @@ def split_in_its_own_way(ranks: tuple[RankLoader, ...]) -> bool:
         and not any(twice)
         and abs(drawn - length) <= SLACK * length
     )
+
+
+def few_are_shared(shares: Shares) -> bool:
+    """Whether too few samples came to several ranks for orders that have nothing to do with each other."""
+    return len(shares.repeated) < MANY * shares.distinct
 
 
 def at_other_times(drawn: Sequence[Sequence[Index]]) -> bool:

@@ -25,7 +25,7 @@ SPAWNS = ("torch.multiprocessing.spawn",)
 
 def is_launched(script: Script, project: Around, call: ast.Call) -> bool:
     """Whether a launch line starts the script as several processes, which all come to a call."""
-    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    name = re.escape(script.name)
     launchers = r"torchrun|deepspeed|accelerate launch|torch\.distributed\.(?:run|launch)"
     return script.all_ranks_reach(call) and project.in_launches(rf"(?:{launchers})\b(?:[^\n]|\\\n){{0,400}}?\b{name}\b")
 

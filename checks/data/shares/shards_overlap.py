@@ -62,9 +62,11 @@ from .._words import SHOWN, at, counted, shown
 from ._cut import cut_by_rank, cut_from_orders
 from ._seeds import seed_with_rank
 from ._shares import (
+    MANY,
     MEND,
     SLACK,
     at_other_times,
+    few_are_shared,
     missing_samples,
     overlap,
     padding,
@@ -77,7 +79,6 @@ if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP606", Severity.ERROR)
-MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
 
 
 @probe
@@ -96,7 +97,7 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
         raise NotRun("no sampler that splits by rank in the right way")
     if loader.same_data() is False:
         return
-    meant = not says and (len(shares.repeated) < MANY * shares.distinct or not at_other_times(drawn))
+    meant = not says and (few_are_shared(shares) or not at_other_times(drawn))
     if len(shares.repeated) > padding(ranks) and not meant:
         yield overlap(loader, shares)
     elif missing := missing_samples(ranks):
@@ -122,7 +123,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     shares = compare_shares(list(drawn.values()))
     if any(len(set(each)) < len(each) or not each for each in drawn.values()):
         return  # a sampler that repeats samples on one rank does so on purpose
-    if len(shares.repeated) < MANY * shares.distinct or not at_other_times(list(drawn.values())):
+    if few_are_shared(shares) or not at_other_times(list(drawn.values())):
         return
     looked = "" if event.stride == 1 else f" of those whose index is a multiple of {event.stride}"
     sampler, where = next(iter(samplers.values())), place(next(iter(ranks.values())).started.drawn_at)

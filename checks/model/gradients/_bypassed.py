@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Fix, calls_at, resolve, tree_of
+
+from ..._scripts.own_files import is_said
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Framework, Script, Site, Tree
@@ -25,12 +26,8 @@ OF_WEIGHTS = re.compile(
 
 
 def averages_weights(site: Site | None) -> bool:
-    """Whether the file of a training averages weights by hand (local SGD): between two averages they part as meant.
-
-    A file that cannot be read can.
-    """
-    text = "".join(linecache.getlines(site.file)) if site is not None else ""
-    return not text or OF_WEIGHTS.search(text) is not None
+    """Whether the file of a training can average weights by hand (local SGD): in between they part as meant."""
+    return site is None or is_said(OF_WEIGHTS, (site.file,))
 
 
 def mend(script: Script, call: ast.Call, model: ast.expr) -> Fix:

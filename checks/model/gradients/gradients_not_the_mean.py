@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -54,6 +53,7 @@ from ddpdoctor.check import (
 
 from ..._ledgers.ledger import line_of, norms, sheets
 from ..._ledgers.updates import TOLD, updates
+from ..._scripts.own_files import is_said
 from .._owners import shared_out
 from .._words import listed
 
@@ -105,7 +105,7 @@ def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterat
     losses = [loss for step in steps for each in step.ranks.values() for loss in each.terms]
     means = bool(losses) and all(loss and all(term.mean for term in loss) for loss in losses)
     meant = (NORMALISED, SLOWER) if means else (NORMALISED, SLOWER, SUMMED)  # the update itself can divide
-    if not sent or any(_is_said(pattern, files) for pattern in meant):
+    if not sent or any(is_said(pattern, files) for pattern in meant):
         return
     line = max(steps[-1].lines_that_tell, key=lambda each: each.size)
     yield Finding(
@@ -268,14 +268,7 @@ def _says(step: Sheet, pattern: re.Pattern[str]) -> bool:
     first = next(iter(step.ranks.values()))
     files = {first.site.file if first.site else "", step.held.site.file if step.held.site else ""}
     files |= {each.file for each in step.exchanged("gradient")}
-    return _is_said(pattern, files)
-
-
-def _is_said(pattern: re.Pattern[str], files: set[str]) -> bool:
-    try:
-        return any(pattern.search(Path(file).read_text(encoding="utf-8")) for file in files)
-    except (OSError, ValueError):
-        return True
+    return is_said(pattern, files)
 
 
 def _place(step: Sheet) -> Place:

@@ -48,11 +48,15 @@ def from_all_ranks(file: str, line: int) -> str:
     mended, times = re.subn(rf"\b{name}\b", "every", code)
     if not name or times != len(reduced):
         return ""
-    joins = "np.concatenate" if re.search(r"\b(?:np|numpy)\.", code) else "torch.cat"
     return (
         f"+parts = [None] * dist.get_world_size()\n+dist.all_gather_object(parts, {name})   # each rank's share\n"
-        f"+every = {joins}(parts)\n-{code}\n+{mended}"
+        f"+every = {joins(code)}(parts)\n-{code}\n+{mended}"
     )
+
+
+def joins(code: str) -> str:
+    """Return the function that joins what the ranks have, of arrays or of tensors, as code has them."""
+    return "np.concatenate" if re.search(r"\b(?:np|numpy)\.", code) else "torch.cat"
 
 
 def _reduces(call: ast.Call) -> str:

@@ -77,7 +77,7 @@ from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model
 from ._held import Attribute
-from ._variables import from_all_ranks, made_of_many, meets_samples
+from ._variables import from_all_ranks, joins, made_of_many, meets_samples
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
@@ -218,11 +218,10 @@ def _summed_up(file: str, line: int) -> str:
     if not given:
         return "+dist.all_reduce(sums)  # and the number of samples, before they are divided"
     said, name = ast.unparse(around[-1]), given[0].arg
-    joins = "np.concatenate" if re.search(r"\b(np|numpy)\.", said) else "torch.cat"
     return (
         f" {said.partition(chr(10))[0] if not around[-1].decorator_list else f'def {around[-1].name}(...):'}\n"
         "+    parts = [None] * dist.get_world_size()\n"
-        f"+    dist.all_gather_object(parts, {name})\n+    {name} = {joins}(parts)"
+        f"+    dist.all_gather_object(parts, {name})\n+    {name} = {joins(said)}(parts)"
     )
 
 

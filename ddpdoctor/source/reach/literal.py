@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.values.sites import argument, is_spawn, some_sites
+from ddpdoctor.source.values.sites import argument, is_spawn, seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -45,9 +45,9 @@ def is_true_in_a_call(tree: Tree, test: ast.expr, node: ast.AST) -> bool:
     function = tree.function(node)
     if not isinstance(function, ast.FunctionDef):
         return truth(tree, test) is True
-    calls = [(tree, each) for each in some_sites(tree, function)]
-    calls += tree.callers(function) if tree.callers is not None else []
-    return any(truth(tree, test, each) is True and not is_closed_to(tree, node, *each) for each in calls)
+    return any(
+        truth(tree, test, each) is True and not is_closed_to(tree, node, *each) for each in seen_sites(tree, function)
+    )
 
 
 DEPTH = 4  # variables and parts of a test that are followed
@@ -102,10 +102,6 @@ def _passed(tree: Tree, node: ast.Name, site: tuple[Tree, ast.Call] | None) -> l
     function = tree.function(bindings[0].node) if len(bindings) == 1 else None
     if not isinstance(function, ast.FunctionDef) or not isinstance(bindings[0].node, ast.arg):
         return []
-    if site is not None:
-        calls = [site]
-    else:
-        calls = [(tree, each) for each in some_sites(tree, function)]
-        calls += tree.callers(function) if tree.callers is not None else []
+    calls = [site] if site is not None else seen_sites(tree, function)
     given = [argument(each, function, name, spawned=is_spawn(there, each)) for there, each in calls]
     return [each if isinstance(each, ast.Constant) else None for each in given]

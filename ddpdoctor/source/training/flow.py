@@ -18,7 +18,7 @@ from ddpdoctor.source.training.containers import ANY, Key, Place, given_to, put_
 from ddpdoctor.source.training.epochs import PASS_ON
 from ddpdoctor.source.training.holding import has_unknown_bases, in_force, reads, taken, tree_values
 from ddpdoctor.source.training.loader_kinds import loader_kind
-from ddpdoctor.source.values.sites import SPAWN, call_sites, some_sites
+from ddpdoctor.source.values.sites import SPAWN, call_sites, seen_sites, some_sites
 
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}
@@ -172,8 +172,7 @@ def _yield_on(tree: Tree, node: ast.For | ast.YieldFrom, found: Flow) -> None:
     if not (isinstance(outer.test, ast.Constant) and outer.test.value):
         return
     found.endless.append((tree, outer))
-    found.handed_out += [Place(tree, each) for each in some_sites(tree, function)]
-    found.handed_out += [Place(*each) for each in (tree.callers(function) if tree.callers is not None else ())]
+    found.handed_out += [Place(*each) for each in seen_sites(tree, function)]
 
 
 def _held_by(tree: Tree, container: ast.expr, key: Key, found: Flow) -> list[Place]:
@@ -259,8 +258,7 @@ def _begun_as_loader(tree: Tree, call: ast.Call) -> list[tuple[Tree, ast.AST]] |
         case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__"):
             is_loader = owner is not None and any(resolve(tree, each) in LOADERS for each in owner.bases)
             if is_loader and isinstance(function, ast.FunctionDef) and function.name == "__init__":
-                sites: list[tuple[Tree, ast.AST]] = [(tree, each) for each in some_sites(tree, function)]
-                return [*sites, *(tree.callers(function) if tree.callers is not None else ())]
+                return [*seen_sites(tree, function)]
     return None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import default_of
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.sites import argument, some_sites
+from ddpdoctor.source.values.sites import argument, seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -41,8 +41,8 @@ def _is_by_default(tree: Tree, called: ast.expr) -> bool:
     default = default_of(function, parameter.arg)
     if default is None or resolve(tree, default) != LOADER:
         return False
-    calls = [*some_sites(tree, function), *(site for _, site in (tree.callers(function) if tree.callers else ()))]
-    return all(argument(each, function, parameter.arg, spawned=False) is default for each in calls)
+    sites = seen_sites(tree, function)
+    return all(argument(each, function, parameter.arg, spawned=False) is default for _, each in sites)
 
 
 def is_sampler(tree: Tree, called: ast.expr) -> bool:

@@ -229,6 +229,12 @@ def some_sites(tree: Tree, function: Function) -> list[ast.Call]:
     return found
 
 
+def seen_sites(tree: Tree, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
+    """Return calls of a function that are certain, of its own file and of others, each with the file's tree."""
+    abroad = tree.callers(function) if tree.callers is not None else []
+    return [*((tree, each) for each in some_sites(tree, function)), *abroad]
+
+
 def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) -> ast.expr | None:
     """Return what a call passes for a parameter, or its default; None where that cannot be seen."""
     if spawned:

@@ -41,8 +41,9 @@ def _is_without_gradients(file: str, line: int) -> bool:
 def _switches_off(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.With):
         return False
-    return any(ast.unparse(each.context_expr).endswith(f"{name}()")
-               for each in statement.items for name in WITHOUT_GRADIENTS)  # fmt: skip
+    return any(
+        ast.unparse(each.context_expr).endswith(f"{name}()") for each in statement.items for name in WITHOUT_GRADIENTS
+    )
 
 
 def _moves(statement: ast.stmt) -> bool:

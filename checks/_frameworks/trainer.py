@@ -58,8 +58,12 @@ MODEL = re.compile(r"model|peft|lora|adapter", re.IGNORECASE)
 
 def trains_in_ranks(script: Script, project: Around) -> bool:
     """Whether the file trains by a Trainer, and a launch script or a README starts several ranks of it by its name."""
-    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
-    return bool(trainers(script)) and project.in_launches(rf"{COMMAND}(?<![\w-]){name}\b")
+    return bool(trainers(script)) and project.in_launches(rf"{COMMAND}(?<![\w-]){re.escape(script.name)}\b")
+
+
+def runs_in_ranks(script: Script, project: Around) -> bool:
+    """Whether the file runs once for each rank: it makes the group itself, or its Trainer does where it is launched."""
+    return script.runs_in_ranks or trains_in_ranks(script, project)
 
 
 def in_callbacks(script: Script) -> Iterator[ast.Call]:
