@@ -56,8 +56,8 @@ def _refuse_unfinished(broken: Watched, found: list[Found], healthy: Watched) ->
     """
     if not found and _stands(broken):
         raise NotRun(
-            f"not shown: its ranks had not ended after {LONGER:.0f} s, while those of the healthy twin waited for a core "
-            f"{healthy.starved:.0%} of the time"
+            f"not shown: its ranks had not ended after {LONGER:.0f} s, while those of the healthy twin waited for a "
+            f"core {healthy.starved:.0%} of the time"
         )
 
 

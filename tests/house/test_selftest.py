@@ -104,7 +104,7 @@ def test_what_the_clock_tells_is_not_shown_on_a_machine_that_is_at_work(
 def test_a_broken_case_that_a_busy_machine_kept_from_its_fault_has_more_time(
     monkeypatch: pytest.MonkeyPatch, jobs: Jobs
 ) -> None:
-    """It stood when its time was up, and the ranks of its healthy twin waited for cores: that is no answer, nor later."""
+    """It stood when its time was up, and the ranks of its healthy twin waited for cores: that is no answer."""
     stood, ended = Watched((Stuck(0, "", ()),), [], 0.0), Watched((Returned(0, "", None),), [], 0.5)
     deadlines: list[float] = []
     twins = iter([stood, ended, stood])
@@ -118,7 +118,7 @@ def test_a_broken_case_that_a_busy_machine_kept_from_its_fault_has_more_time(
     tried = try_watch(next(each for each in CHECKS if each.slug == "unused-parameters"), CHECKS, jobs)
 
     assert tried.verdict == "not run"
-    assert "waited for a core 50% of the time" in tried.broken.reason
+    assert "core 50% of the time" in tried.broken.reason
     assert deadlines == [DEADLINE, DEADLINE, LONGER]
 
 
