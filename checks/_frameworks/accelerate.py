@@ -56,9 +56,9 @@ def prepares(script: Script, tree: Tree) -> Iterator[ast.Call]:
 def prepared_loaders(script: Script, tree: Tree) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
     """Yield the calls of ``prepare`` that a DataLoader is given, each with where the variable is read that takes it."""
     for call in prepares(script, tree):
-        for handed, reads in script.given_back(tree, call):
-            if _is_loader(script, tree, handed):
-                yield call, reads
+        loaders = {each for each in call.args if _is_loader(script, tree, each)}
+        if loaders:  # where the others are read, which is slow to find, nobody asks
+            yield from ((call, reads) for handed, reads in script.given_back(tree, call) if handed in loaders)
 
 
 def _is_loader(script: Script, tree: Tree, handed: ast.expr) -> bool:

@@ -91,7 +91,7 @@ class Around:
     def trees(self, word: str) -> Iterator[tuple[str, Tree]]:
         """Yield the Python files in reach of the file, itself left out, that a regular expression occurs in."""
         for other in sorted(self.project.reach(self.path) - {self.path}):
-            if other.endswith(".py") and re.search(word, self.project.text(other)):
+            if other.endswith(".py") and self.project.has(other, word):
                 tree = tree_of(self.project, other)
                 if tree is not None:
                     yield other, tree
@@ -99,7 +99,7 @@ class Around:
     def near(self, word: str) -> list[Tree]:
         """Return the Python files near the file, but not in reach of it, that a regular expression occurs in."""
         apart = [each for each in self.project.near(self.path) if each not in self.project.reach(self.path)]
-        found = [each for each in sorted(apart) if re.search(word, self.project.text(each))]
+        found = [each for each in sorted(apart) if self.project.has(each, word)]
         self._noted("near", word, [self.project.digest(each) for each in found])
         return [tree for each in found if (tree := tree_of(self.project, each)) is not None]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.literals import literals
 from ddpdoctor.logs.candidates import Declared, candidates, declared
 from ddpdoctor.logs.own_findings import OWN, own_findings
 from ddpdoctor.logs.pattern_cache import cached
@@ -13,12 +14,11 @@ from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.search.finder import finder
-from ddpdoctor.logs.search.literals import literals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ddpdoctor.facets import Check, Pattern
+    from ddpdoctor.facets import Check
     from ddpdoctor.logs.answer import Answer
     from ddpdoctor.logs.flight.dumps import Dump
     from ddpdoctor.logs.read.reader import Reader
@@ -94,14 +94,15 @@ def quick_examination() -> Examination:
         LoadError: a check cannot be loaded.
     """
     patterns, needs = cached()
-    return prepared(patterns, lambda pattern: needs[pattern.pattern])
+    return prepared(patterns, needs.__getitem__)
 
 
-def prepared(patterns: tuple[Declared, ...], needs: Callable[[Pattern], Collection[str]]) -> Examination:
+def prepared(patterns: tuple[Declared, ...], needs: Callable[[str], Collection[str]]) -> Examination:
     """Prepare to look for these log patterns; ``needs`` returns the literals of a pattern."""
     own = (each.log_pattern.pattern for each in patterns)
     context = (pattern for each in patterns for pattern in each.log_pattern.context)
-    found = finder((*own, *OWN), context, lambda each: OWN.get(each) or needs(each))
+    of_ours = {pattern.pattern: texts for pattern, texts in OWN.items()}
+    found = finder((*own, *OWN), context, lambda each: of_ours.get(each) or needs(each))
     return Examination(patterns, RecordBuffer(found))
 
 

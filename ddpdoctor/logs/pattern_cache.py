@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.facets import Check, LogPattern, Pattern, Role
+from ddpdoctor.literals import literals
 from ddpdoctor.logs.candidates import Declared, declared
-from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.registry import folders, load_check, load_checks
 
-MAKERS = ("facets.py", "declaration.py", "registry.py", "logs/pattern_cache.py", "logs/search/literals.py")
+MAKERS = ("facets.py", "declaration.py", "registry.py", "logs/pattern_cache.py", "literals.py")
 Rows = list[dict[str, Any]]
 
 
@@ -63,7 +63,7 @@ def _rows(checks: Iterable[Check]) -> Rows:
 
 def _literals(checks: Iterable[Check]) -> dict[str, list[str]]:
     patterns = {each for one in declared(checks) for each in (one.log_pattern.pattern, *one.log_pattern.context)}
-    return {pattern.pattern: sorted(literals(pattern)) for pattern in patterns}
+    return {pattern.pattern: sorted(literals(pattern.pattern)) for pattern in patterns}
 
 
 def _declared(row: dict[str, Any]) -> Declared:

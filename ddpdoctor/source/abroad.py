@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,7 @@ def definition(project: Project, path: str, name: str, depth: int = DEPTH) -> tu
         return None
     files = project.files(path, module or ".")
     file = next(iter(files)) if len(files) == 1 else None
-    text = project.text(file) if file is not None else ""
-    if file is None or not (re.search(rf"\b{re.escape(last)}\b", text) or STAR.search(text)):
+    if file is None or not (last in project.words(file) or project.has(file, STAR.pattern)):
         return None
     tree = tree_of(project, file)
     found = tree.bindings.get(tree.module, {}).get(last, []) if tree is not None else []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.literals import literals
 from ddpdoctor.source.libraries import ACCELERATES, NEVER_OURS, NOT_OURS, TRAINER
 from ddpdoctor.source.text.folders import UP, Folders
 
@@ -52,7 +53,7 @@ class Project:
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)
     _stores: dict[str, frozenset[str]] = field(default_factory=dict)
-    _words: dict[str, frozenset[str]] = field(default_factory=dict)
+    _words: dict[str, Counter[str]] = field(default_factory=dict)
     _launched: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
@@ -84,10 +85,10 @@ class Project:
             self._stores[path] = frozenset(STORE.findall(self.text(path)) if path.endswith(".py") else ())
         return self._stores[path]
 
-    def words(self, path: str) -> frozenset[str]:
-        """Return the words of a file, names among them: one is asked of for many files, and often."""
+    def words(self, path: str) -> Counter[str]:
+        """Return how often each word occurs in a file, names among them: one is asked of for many files, and often."""
         if path not in self._words:
-            self._words[path] = frozenset(WORD.findall(self.text(path)))
+            self._words[path] = Counter(WORD.findall(self.text(path)))
         return self._words[path]
 
     def digest(self, path: str) -> str:
@@ -149,7 +150,7 @@ class Project:
     def _is_used(self, path: str, name: str, parts: list[str]) -> bool:
         """Whether what a file imports occurs in it once more; what is not seen to be idle counts as used."""
         names = parts or [name.rpartition(".")[2]]
-        return any(len(re.findall(rf"\b{each}\b", self.text(path))) != 1 for each in names)
+        return any(self.words(path)[each] != 1 for each in names)
 
     def reach(self, path: str) -> frozenset[str]:
         """Return a file, those that it imports through any number of files, and those that import it with theirs."""
@@ -203,7 +204,7 @@ class Project:
     def has(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file; asked once, since many files reach the same ones."""
         if (path, word) not in self._said:
-            self._said[path, word] = re.search(word, self.text(path)) is not None
+            self._said[path, word] = _occurs(word, self.text(path))
         return self._said[path, word]
 
     def near(self, path: str) -> list[str]:
@@ -278,6 +279,15 @@ def _is_built(name: str, parts: list[str]) -> bool:
     """Whether a file imports from its own package what is made when that is built, which exchanges nothing."""
     module = name.lstrip(".").rpartition(".")[2]
     return BUILT.search(module) is not None if module else bool(parts) and all(map(BUILT.search, parts))
+
+
+_needs = cache(literals)
+
+
+def _occurs(word: str, text: str) -> bool:
+    """Whether a regular expression occurs in a text; it is tried where something does that it cannot match without."""
+    needed = _needs(word)
+    return (not needed or any(each in text for each in needed)) and re.search(word, text) is not None
 
 
 def without_comments(text: str) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Check, Role
 from ddpdoctor.findings import Evidence, Finding
+from ddpdoctor.literals import literals
 from ddpdoctor.logs.candidates import declared
 from ddpdoctor.logs.examination import Examination, prepared
 from ddpdoctor.logs.read.tracebacks import frames_in
 from ddpdoctor.logs.records import Kind, Record
-from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Failed, PeerLost, Progress, Site

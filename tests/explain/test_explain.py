@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Check, Pattern, Role, log_pattern
 from ddpdoctor.findings import Ambiguity, Finding, Fix, Severity
+from ddpdoctor.literals import literals
 from ddpdoctor.logs.answer import Answer, Confidence
 from ddpdoctor.logs.examination import examination, explain
 from ddpdoctor.logs.read.clock import find_moment
@@ -24,7 +25,6 @@ from ddpdoctor.logs.read.lines import decoded, parsed
 from ddpdoctor.logs.read.sources import Origin, sources
 from ddpdoctor.logs.records import Kind, Log, Record
 from ddpdoctor.logs.search.finder import finder
-from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.registry import load_checks
 
@@ -585,7 +585,7 @@ class TestNeedles:
     )
     def test_the_best_text_is_found(self, pattern: str, expected: set[str]) -> None:
         """Each match of the pattern holds one of the texts."""
-        assert literals(Pattern(pattern)) == expected
+        assert literals(pattern) == expected
 
     def test_a_pattern_without_one_is_tried_on_each_line(self) -> None:
         """Slower, but nothing is missed."""

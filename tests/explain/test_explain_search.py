@@ -14,12 +14,12 @@ from helpers import CHECKS, FIXTURES, PREPARED
 from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Pattern
+from ddpdoctor.literals import literals
 from ddpdoctor.logs import pattern_cache
 from ddpdoctor.logs.candidates import declared
 from ddpdoctor.logs.own_findings import OWN
 from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.search.finder import finder
-from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.logs.search.words import LiteralIndex
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -71,7 +71,9 @@ def test_the_cache_holds_what_the_checks_declare() -> None:
         assert [each.log_pattern for each in patterns] == [each.log_pattern for each in expected]
         assert {each.load().facets[each.number].subject == each.log_pattern for each in patterns} == {True}
         assert {name: frozenset(texts) for name, texts in needs.items()} == {
-            pattern.pattern: literals(pattern) for pattern in PREPARED.buffer.finder.patterns if pattern not in OWN
+            pattern.pattern: literals(pattern.pattern)
+            for pattern in PREPARED.buffer.finder.patterns
+            if pattern not in OWN
         }
 
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import LOGGED
 
 from ddpdoctor.facets import Instrument, LogPattern, Pattern
-from ddpdoctor.logs.search.literals import literals
+from ddpdoctor.literals import literals
 
 LENGTH = 100_000  # characters, five times what is read of a line; 3 s and more where the time grows with its square
 LIMIT = 1.0  # seconds of this process; the slowest pattern takes 0.07
@@ -30,7 +30,7 @@ PATTERNS = {pattern: slug for slug, subject in SUBJECTS for pattern in (subject.
 def test_a_pattern_takes_linear_time(pattern: Pattern) -> None:
     """Neither what the pattern begins with, said over and over, nor any other monotony makes it look back."""
     begin = re.split(r"[\\()\[|{?*+]", pattern.pattern.lstrip("(?:\\b'"), maxsplit=1)[0] or "x"
-    for piece in {*literals(pattern), *PIECES, begin}:
+    for piece in {*literals(pattern.pattern), *PIECES, begin}:
         line = (piece * (LENGTH // len(piece) + 1))[:LENGTH]
         started = time.process_time()
         pattern.search(line)
@@ -43,4 +43,4 @@ def test_a_pattern_is_announced_by_fixed_text(pattern: Pattern) -> None:
     is_own = any(pattern == subject.pattern for _, subject in SUBJECTS)
     shortest = 5 if is_own else 4  # what only a check's own lines are looked through for is less of a burden
 
-    assert min(map(len, literals(pattern)), default=0) >= shortest
+    assert min(map(len, literals(pattern.pattern)), default=0) >= shortest

@@ -50,10 +50,10 @@ UNSEEN = re.compile(r"\b(?:locals|globals|exec)\(|\b(?:vars|dir)\((?:\s*\)|sys\.
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for names of a function, or of the file, that one rank alone gives a value, and that all ranks read."""
-    if not script.runs_in_ranks and not script.text.count("rank"):
+    if (not script.runs_in_ranks and not script.text.count("rank")) or UNSEEN.search(script.text):
         return
     for scope, names in script.tree.bindings.items():
-        if isinstance(scope, ast.ClassDef) or UNSEEN.search(script.text):
+        if isinstance(scope, ast.ClassDef):
             continue
         for name, bindings in names.items():
             if name not in script.tree.read or not _is_branched(script, bindings[0].node):

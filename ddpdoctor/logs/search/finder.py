@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.logs.search.literals import literals
+from ddpdoctor.literals import literals
 from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.logs.search.words import LiteralIndex
 
@@ -76,7 +76,7 @@ class Finder:
 def finder(
     declared: Iterable[Pattern],
     context: Iterable[Pattern] = (),
-    needs: Callable[[Pattern], Collection[str]] = literals,
+    needs: Callable[[str], Collection[str]] = literals,
 ) -> Finder:
     """Prepare the search for declared patterns, and for their context patterns; ``needs`` returns their literals.
 
@@ -89,7 +89,7 @@ def finder(
     everywhere = []
     patterns = tuple(dict.fromkeys((*ordered, *context)))
     for pattern in patterns:
-        wanted = needs(pattern)
+        wanted = needs(pattern.pattern)
         for literal in wanted:
             owners.setdefault(literal, []).append(pattern)
         if not wanted:

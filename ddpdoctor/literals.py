@@ -1,4 +1,4 @@
-"""Literal text that a regular expression cannot match without: what finds the few lines of a log worth a look.
+"""Literal text that a regular expression cannot match without: to look for that first is quick.
 
 A gigabyte of log is searched for all literals of all patterns at once, as bytes; only lines that hold one become text.
 """
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddpdoctor.facets import Pattern
-
 SHORTEST = 4  # characters: anything shorter stands in every other line
 # The parser of ``re`` itself: a second grammar of regular expressions, written here, would be the second truth.
 _parser: Any = importlib.import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
@@ -21,9 +19,9 @@ Literals = frozenset[str]
 NONE: Literals = frozenset()
 
 
-def literals(pattern: Pattern) -> Literals:
-    """Return texts of which at least one occurs wherever the pattern matches; none where no such texts are known."""
-    parsed = _parser.parse(pattern.pattern)
+def literals(pattern: str) -> Literals:
+    """Return texts of which at least one occurs wherever a pattern matches; none where no such texts are known."""
+    parsed = _parser.parse(pattern)
     return NONE if parsed.state.flags & re.IGNORECASE else _of_sequence(parsed)
 
 
