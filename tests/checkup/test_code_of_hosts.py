@@ -12,7 +12,9 @@ from ddpdoctor.cluster.cluster import LAYOUT, Cluster, Joint
 from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.host import Host
 from ddpdoctor.cluster.reads import NOT_SET, variables_read
+from ddpdoctor.cluster.settings import settings
 from ddpdoctor.engine import evaluate
+from ddpdoctor.findings import Severity
 from ddpdoctor.registry import find
 
 
@@ -92,3 +94,41 @@ def test_the_first_parameters_and_variables_that_differ_are_named() -> None:
         assert ("read DIM, which differs between the hosts" in one.message) == (values[0] != values[1])
         assert "SEED" not in one.message
         assert "rsync" not in one.fix.command
+
+
+def test_settings_are_read_from_options_and_files(tmp_path: Path) -> None:
+    """Plain values alone: no path, no device, nothing that a host has of its own, no secret."""
+    (tmp_path / "base.yaml").write_text(
+        "model:\n  hidden: 16   # wide\n  kind: mlp\ndata_dir: rows\nnum_workers: 4\nstore: s3://me/rows\n"
+        "api_key: geheim\n"
+    )
+    (tmp_path / "ds.json").write_text('{"zero": {"stage": 2,\n "offload": {"device": "cpu"}}, "betas": [0.9, 0.95]}')
+    (tmp_path / "train.py").write_text('main("base.yaml", "missing.yaml")\n')
+    named = ["torchrun", "--nnodes=2", str(tmp_path / "train.py"), "--lr=0.1", "--amp", "--out", "x"]
+    assert settings([*named, "--deepspeed_config", str(tmp_path / "ds.json")]) == {
+        "option --lr": "0.1", "option --amp": "given",
+        "base.yaml: model.hidden": "16", "base.yaml: model.kind": "mlp",
+        "ds.json: zero.stage": "2", "ds.json: betas[0]": "0.9", "ds.json: betas[1]": "0.95",
+    }  # fmt: skip
+
+
+def test_settings_that_differ_are_told_with_their_values() -> None:
+    """Another batch of a smaller host is a note; a host that has no such file, or was told of no script, is none."""
+    check = find(CHECKS, "code-differs-between-hosts")
+    assert check is not None
+
+    def compared(first: dict[str, str], second: dict[str, str]) -> list[tuple[str, Severity | None]]:
+        code = {"train.py": "1"}
+        hosts = (Host("a", code=code, settings=first), Host("b", code=code, settings=second))
+        offers = {"cluster": Cluster(hosts, 2)}
+        results = evaluate(check, check.facets[1], offers.__getitem__).findings
+        return [(each.message, each.severity) for each in results]
+
+    first = {"c.yaml: hidden": "16", "c.yaml: batch_size": "8", "option --lr": "1"}
+    assert compared(first, first) == []
+    assert compared(first, {"option --lr": "1"}) == []
+    assert compared(first, first | {"c.yaml: hidden": "32"}) == [
+        ("c.yaml: hidden differs: 16 on a; 32 on b", Severity.WARNING)
+    ]
+    assert compared(first, first | {"c.yaml: batch_size": "4"})[0][1] is Severity.NOTE
+    assert "option --lr differs: 1 on a; not set on b" in compared(first, dict(list(first.items())[:2]))[0][0]

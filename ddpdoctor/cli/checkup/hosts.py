@@ -20,6 +20,7 @@ from ddpdoctor.cluster.plan import FULL
 from ddpdoctor.cluster.probing import LARGE, OK
 from ddpdoctor.cluster.reads import variables_read
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
+from ddpdoctor.cluster.settings import settings
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table
@@ -178,7 +179,9 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     launch = opening.launch
     data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
     host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
-    host = with_folders(replace(host, reads=variables_read(opening.files, os.environ)), opening, stack)
+    host = with_folders(
+        replace(host, reads=variables_read(opening.files, os.environ), settings=settings(opening.files)), opening, stack
+    )
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
     board = board_of(opening) if launch.agent_store else None
