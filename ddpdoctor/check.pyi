@@ -126,7 +126,12 @@ from ddpdoctor.host.backend_network import (
 from ddpdoctor.host.facts import Facts as Facts
 from ddpdoctor.host.gpus import NO_DRIVER as NO_DRIVER, Gpu as Gpu, Gpus as Gpus, visible_gpus as visible_gpus
 from ddpdoctor.host.limits import human_size as human_size
-from ddpdoctor.host.network import Network as Network, is_loopback as is_loopback, try_connect as try_connect
+from ddpdoctor.host.network import (
+    Network as Network,
+    is_loopback as is_loopback,
+    source_address as source_address,
+    try_connect as try_connect,
+)
 from ddpdoctor.host.process.connections import Peer as Peer
 from ddpdoctor.host.stack import in_backward as in_backward
 from ddpdoctor.host.variables import TO_JOIN as TO_JOIN, misspelt as misspelt

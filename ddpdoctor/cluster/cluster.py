@@ -45,6 +45,7 @@ class Cluster:
     port with another token, or with no token at all.
     ``sees`` are the hosts, each with one whose file it found in the folder that trainings are saved to.
     ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
+    ``half_open`` are addresses that asked for a connection to the first host when it gave up, and got no answer of it.
     ``late`` came when as many were there as the launch has; one that was told so has those that were there in it.
     """
 
@@ -60,6 +61,7 @@ class Cluster:
     waited: float = 0.0
     announced: int = 0
     late: tuple[Host, ...] = ()
+    half_open: tuple[str, ...] = ()
 
     @property
     def translated(self) -> tuple[str, ...]:

@@ -154,6 +154,29 @@ def try_connect(address: str, port: int, patience: float = 2.0) -> str:
         return "filtered" if exc.errno == errno.ETIMEDOUT else "unreachable"
 
 
+def source_address(address: str) -> str:
+    """Return the address from which this host would send to another one, by its routes; empty where it has none."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as unsent:  # connecting it sends nothing
+            unsent.connect((address, 9))
+            return str(unsent.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def half_open(port: int) -> tuple[str, ...]:
+    """Return the addresses that ask for a connection to a port here, and do not get what the kernel answers."""
+    import psutil
+
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.AccessDenied, OSError):
+        return ()
+    asking = (each for each in found if each.status == psutil.CONN_SYN_RECV and each.laddr and each.raddr)
+    return tuple(dict.fromkeys(each.raddr.ip.removeprefix("::ffff:") for each in asking if each.laddr.port == port))
+
+
 def _listeners() -> tuple[Listener, ...]:
     import psutil
 

@@ -135,6 +135,28 @@ FAULTS = {
         by=1,
         wait="4",
     ),
+    "packets from an address of another network": Fault(
+        "DDP355",
+        ("b sends to the master 10.77.0.1 from 10.88.0.2", "dev eth0 src 10.77.0.2   # on b"),
+        {1: "ip addr add 10.88.0.2/24 dev eth0; ip route replace 10.77.0.1/32 dev eth0 src 10.88.0.2"},
+        undo={1: "ip addr delete 10.88.0.2/24 dev eth0"},
+        by=1,
+        wait="4",
+    ),
+    "no way back": Fault(
+        "DDP355",
+        ("what 10.77.0.1 answers takes no way back to 10.77.0.2", "ip route get 10.77.0.2"),
+        {0: "ip route add blackhole 10.77.0.2/32"},
+        undo={0: "ip route delete blackhole 10.77.0.2/32"},
+        by=1,
+        wait="4",
+    ),
+    "answers that do not arrive": Fault(
+        "DDP365",
+        ("10.77.0.2 asks for a connection to port 29500, and what a answers does not reach it", "# on a"),
+        {1: INPUT + "ip saddr 10.77.0.1 drop"},
+        wait="12",
+    ),
     "unknown name": Fault(
         "DDP354",
         ("MASTER_ADDR='a' does not resolve",),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place, source_address
 
 from ..._hosts.hosts import NOWHERE
 
@@ -63,9 +63,12 @@ def met_nobody(cluster: Cluster, network: Network) -> Iterator[Finding]:
     said, causes = MET_NOBODY[ended]
     master = tries[0].address
     cut_off = _beyond_the_mask(network, master) if ended == "unreachable" else None
+    if cut_off is None and ended in {"unreachable", "silent"}:
+        cut_off = _from_another_network(network, master, host.port)
     if cut_off is not None:
         yield cut_off
         return
+    back = (f"what {master} answers takes no way back to {source_address(master)}",) if ended == "silent" else ()
     yield Finding(
         f"{host.place} did not meet the master in {cluster.waited:.0f} s: {master} {said.format(port=host.port)}"
         + (f" ({tries[0].said})" if tries[0].said else ""),
@@ -78,8 +81,9 @@ def met_nobody(cluster: Cluster, network: Network) -> Iterator[Finding]:
         ),
         Place(variable="MASTER_ADDR", host=host.name),
         ambiguity=Ambiguity(
-            (*causes, *_of_name(host)),
+            (*causes, *back, *_of_name(host)),
             f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"
+            + (f"\nip route get {source_address(master)}; ss -tan state syn-recv   # on {master}" if back else "")
             + (f"\ngetent ahosts {host.master}   # on all hosts" if _of_name(host) else ""),
         ),
     )
@@ -109,6 +113,33 @@ def _beyond_the_mask(network: Network, master: str) -> Finding | None:
                 ),
                 Place(variable="MASTER_ADDR", host=host),
             )
+    return None
+
+
+def _from_another_network(network: Network, master: str, port: int) -> Finding | None:
+    """Return that this host sends to the master from an address of another network, though it has one in its own."""
+    source = source_address(master)
+    if ":" in master or not source:
+        return None
+    for interface in network.interfaces:
+        inside = [ip_interface(each) for each in interface.networks if ip_address(master) in ip_interface(each).network]
+        if interface.loopback or not inside or any(ip_address(source) in each.network for each in inside):
+            continue
+        host, own = network.hostname, inside[0].ip
+        return Finding(
+            f"{host} sends to the master {master} from {source}, which is of another network, though {interface.name} "
+            f"has {own} in the master's: the answers take another way, or a filter there (rp_filter) drops the packets",
+            (
+                Evidence(f"from {source}", f"from {own}", f"the route to {master}"),
+                Evidence(f"{master}:{port} does not answer", "the master", "connect()"),
+            ),
+            Fix(
+                f"take the route away that names {source}, or let it name {own}",
+                command=f"ip route get {master}   # on {host}\n"
+                f"sudo ip route replace {master}/32 dev {interface.name} src {own}   # on {host}",
+            ),
+            Place(variable="MASTER_ADDR", host=host),
+        )
     return None
 
 

@@ -61,6 +61,9 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     if loopback := _loopback(first):
         yield _at_loopback(first, loopback, f"{named} of {cluster.expected} did not come")
         return
+    if cluster.half_open:
+        yield _unanswered(cluster, f"{named} of {cluster.expected} did not come")
+        return
     yield Finding(
         f"{named} of {cluster.expected} did not come to {first.master}:{first.port} within {cluster.waited:.0f} s",
         (Evidence(f"{came} came", f"{cluster.expected} hosts: {first.by}", "the meeting at the master's port"),),
@@ -80,6 +83,27 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
             ),
             f"nc -zv -w 5 {first.master} {first.port}   # on host {number}, while the master waits",
         ),
+    )
+
+
+def _unanswered(cluster: Cluster, missing: str) -> Finding:
+    """Return that a host's packets come here, and the answers do not come there."""
+    first, asking = cluster.hosts[0], cluster.half_open[0]
+    return Finding(
+        f"{missing}: {asking} asks for a connection to port {first.port}, and what {first.name} answers does not reach "
+        "it",
+        (
+            Evidence(
+                f"connections from {', '.join(cluster.half_open[:8])} half open (SYN-RECV)", "established", first.name
+            ),
+        ),
+        Fix(
+            f"let what {first.name} sends arrive there: see what a firewall of {asking} lets in, a router between them, "
+            f"and the route on {first.name}",
+            command=f"ip route get {asking}   # on {first.name}\n"
+            f"sudo iptables -S INPUT; sudo nft list ruleset   # on {asking}",
+        ),
+        Place(host=first.name),
     )
 
 

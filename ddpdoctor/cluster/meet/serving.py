@@ -16,6 +16,7 @@ from ddpdoctor.cluster.matrix import row, row_from
 from ddpdoctor.cluster.meet.meeting import ROW, Meeting, still
 from ddpdoctor.cluster.plan import targets
 from ddpdoctor.cluster.wire.protocol import as_text
+from ddpdoctor.host.network import half_open
 
 if TYPE_CHECKING:
     from ddpdoctor.cluster.meet.meeting import Invitation
@@ -52,6 +53,7 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
         skews=tuple(skews[each] for each in order),
         strangers=tuple(server.strangers),
         waited=time.monotonic() - started,
+        half_open=half_open(invitation.host.port) if len(listed) < invitation.expected else (),
     )
     came_in_order = tuple(came[each] for each in order)
     meeting = Meeting(cluster, here, server, None, seats)
