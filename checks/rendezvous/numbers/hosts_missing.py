@@ -98,7 +98,7 @@ def _unanswered(cluster: Cluster, missing: str) -> Finding:
             ),
         ),
         Fix(
-            f"let what {first.name} sends arrive there: see what a firewall of {asking} lets in, a router between them, "
+            f"let what {first.name} sends arrive there: see what a firewall there lets in, a router between them, "
             f"and the route on {first.name}",
             command=f"ip route get {asking}   # on {first.name}\n"
             f"sudo iptables -S INPUT; sudo nft list ruleset   # on {asking}",
