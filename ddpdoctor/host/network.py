@@ -173,8 +173,12 @@ def half_open(port: int) -> tuple[str, ...]:
         found = psutil.net_connections("tcp")
     except (psutil.AccessDenied, OSError):
         return ()
-    asking = (each for each in found if each.status == psutil.CONN_SYN_RECV and each.laddr and each.raddr)
-    return tuple(dict.fromkeys(each.raddr.ip.removeprefix("::ffff:") for each in asking if each.laddr.port == port))
+    asking = [
+        each.raddr.ip.removeprefix("::ffff:")
+        for each in found
+        if each.status == psutil.CONN_SYN_RECV and each.raddr and each.laddr and each.laddr.port == port
+    ]
+    return tuple(dict.fromkeys(asking))
 
 
 def _listeners() -> tuple[Listener, ...]:
