@@ -375,6 +375,7 @@ from ddpdoctor.watch.events.hang import JOINING as JOINING
 from ddpdoctor.watch.events.of_hosts import (
     behind_a_loop as behind_a_loop,
     counts_from as counts_from,
+    loaders_from as loaders_from,
     stalled_from as stalled_from,
 )
 from ddpdoctor.watch.events.of_steps import ANOTHERS as ANOTHERS, BEST as BEST

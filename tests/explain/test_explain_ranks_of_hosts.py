@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from helpers import Run, named
 
+from ddpdoctor.checks.collectives.absent.rank_died_or_stuck import apart_from_other_hosts
+from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.cluster.lines import RANKS
+from ddpdoctor.findings import Severity
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line, stalled_from
+from ddpdoctor.watch.events.of_hosts import as_line, goes_on, stalled_from
+from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from ddpdoctor.findings import Finding
+    from ddpdoctor.watch.events import EpochStarted
 
 SCRIPT = """
 def main(rank, model, loader):
@@ -94,6 +104,26 @@ def test_who_left_a_loop_is_told_where_the_script_lies_on_the_hosts_alone(ddpdoc
     assert "has begun forward" not in said
 
 
+def test_loaders_of_different_lengths_are_told(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Hosts that have other data: it is to be made the same, and no Join is to hide it."""
+    names = ("all_reduce", AFTER), ("backward", BACKWARD)
+    events = [waits(rank, *each) for rank, each in enumerate(names)]
+
+    def explained(*lengths: int) -> str:
+        told = []
+        for event, host, length in zip(events, "ab", lengths, strict=True):
+            epoch = SimpleNamespace(rank=event.ranks[0].rank, length=length, batches=length // 8, training=True)
+            told.append(tmp_path / f"{host}.log")
+            told[-1].write_text(as_line(event, host, cast("list[EpochStarted]", [epoch])))
+        return " ".join(ddpdoctor("explain", *map(str, told)).stdout.split())
+
+    assert "the loader of rank 0 has 15 batches of 120 samples in all, that of rank 1 20 batches of 160" in (
+        said := explained(120, 160)
+    )
+    assert "--data DATA" in said
+    assert "the loader of rank" not in explained(160, 160)
+
+
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
     """A host that was slow before, a rank that is not seen, two that are one, and lines of others say nothing."""
     lines = [as_line(waits(rank, "barrier", GUARDED), "ab"[rank]).removeprefix(RANKS) for rank in (0, 1)]
@@ -107,6 +137,32 @@ def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
     works = waits(0, "barrier", GUARDED)
     at_work = replace(works, ranks=(replace(works.ranks[0], doing=Doing.WORKING),))
     assert as_line(at_work, "a") == as_line(replace(works, world_size=1), "a") == ""
+
+
+def test_a_rank_that_stands_on_one_host_is_told_while_the_other_waits(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Unless it went on after its line."""
+    stands = waits(1, "", BACKWARD)
+    stands = replace(stands, ranks=(replace(stands.ranks[0], doing=Doing.STANDING, function="io.open"),))
+    told = logs(tmp_path, waits(0, "backward", BACKWARD), stands)
+    explained = ddpdoctor("explain", *told)
+    said = " ".join(explained.stdout.split())
+    assert "DDP720 rank-died-or-stuck: rank 1 standing still in main at train.py:4" in said
+    assert "rank 0 waits for it in backward" in said
+    assert explained.returncode == 1
+
+    with Path(told[1]).open("a") as log:
+        log.write(goes_on("b") + "\n")
+    assert ddpdoctor("explain", *told).returncode == 0
+
+
+def test_a_host_whose_ranks_all_stand_is_a_note() -> None:
+    """Whether the ranks of other hosts wait for them, is not seen there."""
+    alone = replace(waits(1, "", BACKWARD), apart=True)
+    alone = replace(alone, ranks=(replace(alone.ranks[0], doing=Doing.STANDING),))
+    assert hang_of(alone, Training()) is Hang.APART
+    (told,) = cast("list[Finding]", list(apart_from_other_hosts.examine(alone)))
+    assert told.severity is Severity.NOTE
+    assert told.message.startswith("rank 1 standing still in main at train.py:4, for 30 s: no fault")
 
 
 @pytest.mark.parametrize(("address", "is_here"), [("127.0.0.1", True), ("10.0.0.7", False)])

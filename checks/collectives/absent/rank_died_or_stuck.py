@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    RANKS_LINE,
     Ailment,
     Ambiguity,
     Crashed,
@@ -53,6 +54,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import GONE, Hang, on_hang
+from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, taken_itself, what_keeps, who_waits
 from ..hangs._told import seen, table, where
@@ -232,6 +234,38 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         ),
         place((failed[-1] if failed else lost).site, rank=lost.rank),
         table=table(event),
+    )
+
+
+@on_hang(Hang.APART)
+def apart_from_other_hosts(event: Stalled) -> Iterator[Finding]:
+    """Yield where a rank of this host stands: whether the ranks of others wait for it is not seen from here."""
+    lost = event.ranks[0]
+    yield Finding(
+        f"rank {lost.rank} {where(lost)}{what_keeps(lost, event)}, for {lost.seconds:.0f} s: no fault, as long as it "
+        "goes on; the ranks of other hosts wait for it as soon as they communicate",
+        (*seen(event), *lines(lost)),
+        Fix(
+            f"where it does not go on, {(lost.awaited and lost.awaited.mend) or _mend(lost)}",
+            command=(lost.awaited and lost.awaited.command) or REVIVE[lost.doing].format(pid=lost.pid),
+        ),
+        place(lost.site, rank=lost.rank),
+        severity=Severity.NOTE,
+    )
+
+
+@log_pattern(RANKS_LINE)
+def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Yield the rank that stands on one host, while those of the others wait, by the lines of all hosts."""
+    event = hang_in(record, log, Hang.STANDS)
+    if event is None:
+        return
+    lost = event.doing(Doing.STANDING)[0]
+    yield Finding(
+        f"rank {lost.rank} {where(lost)}; {who_waits(event)}",
+        seen(event),
+        Fix(f"mend what keeps rank {lost.rank}", command=f"ddpdoctor stuck   # on the host of rank {lost.rank}"),
+        place(lost.site, rank=lost.rank),
     )
 
 

@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..._findings.few import few
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words
+from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words, unequal_loaders
 from ..hangs._losses import Loss, on_loss
 from ..hangs._pairs import BY_HANDLE
 from ..hangs._told import seen, short, table
@@ -176,9 +176,17 @@ def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
         known = _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD)
         found, (said, counts) = known or _apart(event, seen(event)), counted(log)
         left = "" if known else loop_left_in_words(log)
-        more = "".join(f"; {each}" for each in (left, said) if each)
-        fix = UNEVEN if left and said else found.fix
-        yield replace(found, message=f"{found.message}{more}", evidence=(*found.evidence, *counts), fix=fix)
+        lengths, loaders = unequal_loaders(log)
+        more = "".join(f"; {each}" for each in (left, said, lengths) if each)
+        fix = SAME_DATA if lengths else UNEVEN if left and said else found.fix
+        yield replace(found, message=f"{found.message}{more}", evidence=(*found.evidence, *counts, *loaders), fix=fix)
+
+
+SAME_DATA = Fix(
+    "give all hosts the same data and the same batch size, so that all ranks have as many batches",
+    command="find DATA -type f | wc -l   # DATA: the folder that the loader reads, on each host\n"
+    "ddpdoctor check --data DATA -- torchrun ...   # on each host: compares the folders",
+)
 
 
 def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:

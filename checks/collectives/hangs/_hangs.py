@@ -76,6 +76,7 @@ class Hang(enum.Enum):
     UNRESOLVED = "the name of the host at which the ranks meet is not known here"
     ON_LOOPBACK = "other hosts are told to come to a loopback address"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
+    APART = "all ranks of this host stand still outside of any communication, and others are not seen from here"
 
 
 def on_hang(*hangs: Hang) -> Marker:
@@ -93,7 +94,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
         return None
     if Doing.WAITING not in doings:
-        return _nobody_waits(doings)
+        return Hang.APART if event.apart else _nobody_waits(doings)
     if (apart := _never_met(event, training)) is not None:
         return apart
     if not doings & {*GONE} and stop_of_some_ranks(event.ranks, training):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import RANKS_LINE, Evidence, Training, behind_a_loop, counts_from, stalled_from
+from ddpdoctor.check import RANKS_LINE, Evidence, Training, behind_a_loop, counts_from, loaders_from, stalled_from
 
 from ._hangs import Hang, hang_of
 from ._told import short
@@ -37,6 +37,26 @@ def counted(log: Log) -> tuple[str, tuple[Evidence, ...]]:
         for rank, (forwards, steps) in sorted(counts.items())[:SHOWN]
     )
     return said, evidence
+
+
+def unequal_loaders(log: Log) -> tuple[str, tuple[Evidence, ...]]:
+    """Return that the loaders of two ranks are of different lengths, in words and as evidence; else empty."""
+    told = loaders_from(match[1] for _, match in log.find(RANKS_LINE))
+    loaders = {rank: each for rank, each in told.items() if each[1]}
+    if len({*loaders.values()}) < 2:  # noqa: PLR2004 - they differ
+        return "", ()
+    (first, usual), *others = sorted(loaders.items())
+    other, odd = next(each for each in others if each[1] != usual)
+    said = f"the loader of rank {first} has {_length(usual)}, that of rank {other} {_length(odd)}"
+    return said, tuple(
+        Evidence(_length(each), "the same on all ranks", f"rank {rank}, its loader")
+        for rank, each in sorted(loaders.items())[:SHOWN]
+    )
+
+
+def _length(told: tuple[int | None, int | None]) -> str:
+    samples, batches = told
+    return f"{batches} batches" + (f" of {samples} samples in all" if samples else "")
 
 
 def loop_left_in_words(log: Log) -> str:

@@ -117,6 +117,7 @@ class Stalled(Event):
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
     ``peers`` are the other ends of their connections. ``on_loopback``: why gloo tells the ranks of other hosts to come
     to a loopback address, where ranks of this host wait for them in init_process_group; empty where it does not.
+    ``apart``: none of these ranks waits for others, all stand still, and those of other hosts are not seen.
     ``unresolved``: the name at which these ranks are to meet, and why this host cannot look it up; empty where it can.
     """
 
@@ -127,6 +128,7 @@ class Stalled(Event):
     peers: tuple[Peer, ...] = ()
     on_loopback: str = ""
     unresolved: tuple[str, str] | tuple[()] = ()
+    apart: bool = False
 
     @property
     def silent(self) -> tuple[Peer, ...]:

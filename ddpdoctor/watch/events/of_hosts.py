@@ -1,33 +1,52 @@
-"""Where the ranks of one host wait for those of others, as a line of its log: ``explain`` puts the hosts' together."""
+"""Where the ranks of one host wait for those of others, or stand, as a line of its log: ``explain`` joins them."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.source.training.iterations import loops_around
 from ddpdoctor.watch.events.base import Communication, Site
 from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events.data import EpochStarted
+
 DEEP = 12  # lines of a stack
 MOST = 100_000  # ranks
+STILL = (Doing.WAITING, Doing.STANDING)
 
 
-def as_line(event: Stalled, host: str) -> str:
-    """Return the line of a host all of whose ranks wait for others; empty where that is not what was seen."""
-    waits = all(each.doing is Doing.WAITING and each.site and each.operation != JOINING for each in event.ranks)
-    if not event.ranks or not waits or len(event.ranks) >= event.world_size:
+def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> str:
+    """Return the line of a host all of whose ranks wait for others, or stand; empty where that is not what was seen."""
+    still = all(each.doing in STILL and each.site and each.operation != JOINING for each in event.ranks)
+    if not event.ranks or not still or len(event.ranks) >= event.world_size:
         return ""
     ranks = [
-        (each.rank, each.operation, round(each.seconds, 1), [(s.file, s.line, s.function) for s in each.stack[:DEEP]])
+        (
+            each.rank, each.operation, round(each.seconds, 1),
+            [(s.file, s.line, s.function) for s in each.stack[:DEEP]], each.doing.name,
+        )
         for each in event.ranks
-    ]
+    ]  # fmt: skip
     counts = [(each.rank, each.forwards, each.steps) for each in event.ranks if each.forwards or each.steps]
     data = {"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks, "counts": counts}
-    return RANKS + json.dumps({**data, "loops": [loop for each in event.ranks for loop in _loops(each)]})
+    data["loops"] = [loop for each in event.ranks for loop in _loops(each)]
+    return RANKS + json.dumps({**data, "loaders": _loaders(epochs)})
+
+
+def _loaders(epochs: Iterable[EpochStarted]) -> list[tuple[int, int | None, int | None]]:
+    """Return how many samples and batches the loader has that each rank trains with, by its last pass."""
+    last = {each.rank: (each.length, each.batches) for each in epochs if each.training and each.rank is not None}
+    return [(rank, *told) for rank, told in sorted(last.items())]
+
+
+def goes_on(host: str) -> str:
+    """Return the line of a host whose ranks go on, after one that told where they stood."""
+    return RANKS + json.dumps({"host": host, "at": time.time(), "world": 0, "ranks": []})
 
 
 def _loops(position: Position) -> list[tuple[int, str, str, int, int]]:
@@ -47,7 +66,7 @@ def behind_a_loop(lines: Iterable[str]) -> tuple[int, int, Site] | None:
         try:
             data = json.loads(line)
             inside += [(int(r), str(f), str(n), int(a), int(b)) for r, f, n, a, b in data["loops"]]
-            frames += [(int(r), str(f), int(at), str(n)) for r, _, _, stack in data["ranks"] for f, at, n in stack]
+            frames += [(int(r), str(f), int(at), str(n)) for r, _, _, stack, *_ in data["ranks"] for f, at, n in stack]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     for rank, file, function, first, last in inside:
@@ -69,12 +88,25 @@ def counts_from(lines: Iterable[str]) -> dict[int, tuple[int, int]]:
     return found
 
 
+def loaders_from(lines: Iterable[str]) -> dict[int, tuple[int | None, int | None]]:
+    """Return how many samples and batches the loader of each rank has, by the last line of its host."""
+    found: dict[int, tuple[int | None, int | None]] = {}
+    for line in lines:
+        try:
+            for rank, samples, batches in json.loads(line)["loaders"]:
+                found[int(rank)] = samples and int(samples), batches and int(batches)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return found
+
+
 def stalled_from(lines: Iterable[str]) -> Stalled | None:
-    """Put the last lines of all hosts together; None unless all ranks of the world waited at one moment."""
+    """Put the last lines of all hosts together; None unless all ranks of the world stood or waited at one moment."""
     hosts: dict[str, tuple[float, int, tuple[Position, ...]]] = {}
     for line in lines:
         if (told := _read(line)) is not None:
             hosts[told[0]] = told[1:]
+    hosts = {host: told for host, told in hosts.items() if told[2]}
     ranks = sorted((rank for _, _, each in hosts.values() for rank in each), key=lambda rank: rank.rank)
     worlds = {world for _, world, _ in hosts.values()}
     if len(hosts) < 2 or len(worlds) != 1 or [each.rank for each in ranks] != list(range(*worlds)):  # noqa: PLR2004 - several
@@ -91,14 +123,15 @@ def _read(line: str) -> tuple[str, float, int, tuple[Position, ...]] | None:
         data = json.loads(line)
         positions = tuple(_position(*each) for each in data["ranks"])
         world = int(data["world"])
-        return (str(data["host"]), float(data["at"]), world, positions) if positions and world <= MOST else None
+        return (str(data["host"]), float(data["at"]), world, positions) if world <= MOST else None
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
 
 
-def _position(rank: Any, operation: Any, seconds: Any, lines: Any) -> Position:
+def _position(rank: Any, operation: Any, seconds: Any, lines: Any, doing: Any = Doing.WAITING.name) -> Position:
+    waits = Doing[doing] is Doing.WAITING
     stack = tuple(Site(str(file), int(line), str(function)) for file, line, function in lines)
     return Position(
-        rank=int(rank), pid=0, doing=Doing.WAITING, seconds=float(seconds), site=stack[0], operation=str(operation),
-        recent=(Communication(0, 0.0, str(operation), "", "", stack[0]),), stack=stack,
+        rank=int(rank), pid=0, doing=Doing[doing], seconds=float(seconds), site=stack[0], operation=str(operation),
+        recent=(Communication(0, 0.0, str(operation), "", "", stack[0]),) if waits else (), stack=stack,
     )  # fmt: skip

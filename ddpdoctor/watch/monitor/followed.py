@@ -39,8 +39,10 @@ class Followed:
     """One training; ``ranks`` are its processes.
 
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
-    told what the first of them was. ``held`` are processes that do not come to their end. ``hung_at`` is when it
-    was last seen to hang; ``told_hang``: it was told why. ``exits`` are processes of which the launcher has said what
+    told what the first of them was. ``stands`` is where its ranks were when it was last looked at; ``apart`` the same,
+    where none waits for others, and it is open whether those of other hosts wait for these. ``held`` are processes that
+    do not come to their end. ``hung_at`` is when it was last seen to hang; ``told_hang``: it was told why. ``lined`` is
+    the line of this host for who reads the logs of all. ``exits`` are processes of which the launcher has said what
     ended them.
     """
 
@@ -54,8 +56,10 @@ class Followed:
     looked_at_end: float = 0.0
     held: set[int] = field(default_factory=set)
     stands: tuple[tuple[int, Doing, str], ...] = ()
+    apart: tuple[tuple[int, Doing, str], ...] = ()
     hung_at: float = 0.0
     told_hang: bool = False
+    lined: str = ""
     exits: set[int] = field(default_factory=set)
 
     def fails(self, event: Failed) -> None:
@@ -95,6 +99,15 @@ class Followed:
     def hung_until_now(self) -> bool:
         """Whether it stood when it was last looked at, and no rank has moved since: what ends it now ends a hang."""
         return self.hung or (bool(self.hung_at) and all(each.since <= self.hung_at for each in self.ranks))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether ranks that stood, or waited, have moved since, and are all there."""
+        return (
+            not self.stands
+            and not self.apart
+            and all(each.alive and time.monotonic() - each.since < AGAIN for each in self.ranks)
+        )
 
     def gone(self) -> tuple[int, ...]:
         """List the ranks that are no more, and that told neither of an exception nor of their end."""
@@ -160,12 +173,15 @@ class Followed:
     def look(self, after: float) -> Stalled | None:
         """Look for a hang, now and then; None where there is none, or none that was not told yet."""
         now = time.monotonic()
-        if now - self.looked < (AGAIN if self.stands else 1.0):
+        if now - self.looked < (AGAIN if self.stands or self.apart else 1.0):
             return None
         self.looked = now
         event = stalled([each for each in self.ranks if each.rank >= 0], self.training, after)
         stands = tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()
-        before, self.stands = self.stands, stands
+        if event is not None and event.apart:
+            before, self.stands, self.apart = self.apart, (), stands
+            return None if stands == before else event
+        before, self.stands, self.apart = self.stands, stands, ()
         if self.hung:
             self.hung_at = now
         if event is None or stands == before or (self.known and event.doing(Doing.FAILED)):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Ended, Event, Failed, FailedAlone, Joined, PeerLost, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line
+from ddpdoctor.watch.events import Ended, EpochStarted, Event, Failed, FailedAlone, Joined, PeerLost, Stalled
+from ddpdoctor.watch.events.of_hosts import as_line, goes_on
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
@@ -128,9 +128,11 @@ class Monitor:
             if event is not None and not (self.interrupted and each.was_interrupted()):
                 found = list(self._dispatcher.see_of(each.training, event))
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
-                    self._line = as_line(event, socket.gethostname())
+                    each.lined = self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self.tell(found)
+        if each.lined and each.goes_on:
+            each.lined, self._line = "", goes_on(socket.gethostname())
 
     def _sort(self) -> None:
         """Put each process where its training is."""

@@ -58,8 +58,8 @@ class Look:
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
     """Look at all ranks, if one has not moved for long.
 
-    None unless one of them waits for others, or this host has none that could go on by what another host does; and
-    as long as it is open whether another one works or stands still. It is told earlier where the other host is cut off.
+    None unless one of them waits for others, or all ranks of this host stand still and others have more; and as long
+    as it is open whether another one works or stands still. It is told earlier where the other host is cut off.
     """
     ranks = sorted(ranks, key=lambda each: each.rank)
     now = time.monotonic()
@@ -76,7 +76,8 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
     are_kept = _all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, look, after)
     is_lost = any(each.workers and each.seconds >= after for each in found)
-    if not waits and not are_kept and not is_lost:
+    apart = not waits and not are_kept and not is_lost
+    if apart and not (len(found) < size and _all_stand(found, after)):
         return None
     found = found if waits else by_their_stores(found)
     if any(each.doing is Doing.RESTING for each in found):
@@ -88,6 +89,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     return Stalled(
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=answering(peers(pids)),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
+        apart=apart,
     )  # fmt: skip
 
 
@@ -113,8 +115,11 @@ def _all_kept_here(found: Iterable[Position], after: float) -> bool:
 
 def _nobody_is_left(found: Sequence[Position], ranks: Iterable[Rank], look: Look, after: float) -> bool:
     """Whether all ranks of a training stand, and nobody but they could wake one of them."""
-    stand = all(each.doing is Doing.STANDING and each.seconds >= after for each in found)
-    return stand and wait_for_each_other(found, look.second, [each.reader.base for each in ranks])
+    return _all_stand(found, after) and wait_for_each_other(found, look.second, [each.reader.base for each in ranks])
+
+
+def _all_stand(found: Iterable[Position], after: float) -> bool:
+    return all(each.doing is Doing.STANDING and each.seconds >= after for each in found)
 
 
 def _keeps_itself(position: Position) -> bool:
