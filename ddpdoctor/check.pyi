@@ -373,8 +373,10 @@ from ddpdoctor.watch.events.blocks import Block as Block
 from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SHARD as SHARD
 from ddpdoctor.watch.events.hang import JOINING as JOINING
 from ddpdoctor.watch.events.of_hosts import (
+    End as End,
     behind_a_loop as behind_a_loop,
     counts_from as counts_from,
+    ends_from as ends_from,
     loaders_from as loaders_from,
     stalled_from as stalled_from,
 )

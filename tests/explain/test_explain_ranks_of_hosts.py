@@ -16,12 +16,14 @@ from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line, goes_on, stalled_from
+from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, stalled_from
+from ddpdoctor.watch.events.process import Progress
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
     from ddpdoctor.findings import Finding
     from ddpdoctor.watch.events import EpochStarted
+    from ddpdoctor.watch.events.files import Loaded
 
 SCRIPT = """
 def main(rank, model, loader):
@@ -122,6 +124,33 @@ def test_loaders_of_different_lengths_are_told(ddpdoctor: Run, tmp_path: Path) -
     )
     assert "--data DATA" in said
     assert "the loader of rank" not in explained(160, 160)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_rank_that_came_to_its_end_on_another_host_is_told(ddpdoctor: Run, tmp_path: Path, *, loaded: bool) -> None:
+    """With the checkpoint that one host alone had; a rank that ended by an error is no such one."""
+    error = (
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/w/train.py", line 9, in <module>\n'
+        "[rank1]:     loss.backward()\n[rank1]: RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] "
+        "Connection closed by peer [10.77.0.1]:7595.\n"
+    )
+    files = [SimpleNamespace(rank=0, path="last.pt")] if loaded else []
+
+    def explained(*, whole: bool) -> str:
+        ends = [Progress(rank=rank, forwards=20, recent=(), ended=whole and not rank, steps=20) for rank in (0, 1)]
+        lines = [
+            end_line("ab"[each.rank], [each], 2, cast("list[Loaded]", [] if each.rank else files)) for each in ends
+        ]
+        (tmp_path / "a.log").write_text(f"step 1\n{lines[0]}\n")
+        (tmp_path / "b.log").write_text(f"{error}{lines[1]}\n")
+        told = ddpdoctor("explain", str(tmp_path / "a.log"), str(tmp_path / "b.log"))
+        return " ".join(told.stdout.split())
+
+    said = explained(whole=True)
+    assert "DDP740 rank-left-early: rank 0 has come to the end of its program on a, after 20 steps" in said
+    assert ("rank 0 had loaded last.pt, and rank 1 no file" in said) is loaded
+    assert ("broadcast_object_list" in said) is loaded
+    assert "DDP740" not in explained(whole=False)
 
 
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:

@@ -28,23 +28,30 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import (
     INTERRUPTED,
+    RANKS_LINE,
     Ailment,
     Communication,
     Doing,
+    End,
     Evidence,
     Failed,
     Finding,
     Fix,
     Left,
+    Log,
     PeerLost,
+    Record,
     Severity,
     Stalled,
     Training,
     calls_at,
+    ends_from,
     last_name,
+    log_pattern,
     place,
 )
 
+from ...network.links._peers import CLOSED
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._left import evidence, in_words, left_by, let_it_end
 from ..hangs._losses import Loss, on_loss
@@ -84,6 +91,49 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who came to the end of the script while another rank was still at work."""
     yield _lost(event, event.ended[0], event.others[0], training)
+
+
+@log_pattern(RANKS_LINE, context=(CLOSED,))
+def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Yield whose program came to its end on one host, where a rank of another lost it, by the lines of all hosts."""
+    found = list(log.find(RANKS_LINE))
+    ends = ends_from(match[1] for _, match in found)
+    broken = [(each, match) for each, match in log.find(CLOSED) if each.rank in ends and not ends[each.rank].whole]
+    gone = next((each for _, each in sorted(ends.items()) if each.whole), None)
+    if found[0][0] is not record or gone is None or not broken:
+        return
+    other, said = broken[0]
+    lost = ends[other.rank or 0]
+    apart = f"rank {gone.rank} had loaded {_names(gone)}, and rank {lost.rank} {_names(lost)}"
+    differ = bool(gone.loaded) != bool(lost.loaded)
+    yield Finding(
+        f"rank {gone.rank} has come to the end of its program on {gone.host}, after {gone.steps} steps; rank "
+        f"{lost.rank} on {lost.host} was still to communicate with it, after {lost.steps}"
+        + (f"; {apart}" if differ else ""),
+        (
+            Evidence(f"{gone.steps} steps, to its end", "all ranks end together", f"rank {gone.rank}, {gone.host}"),
+            other.proof(said),
+            *(
+                Evidence(f"loaded {_names(each)}", "the same file on all ranks", f"rank {each.rank}, {each.host}")
+                for each in ((gone, lost) if differ else ())
+            ),
+        ),
+        SAME_CHECKPOINT if differ else TOGETHER,
+        other.place,
+    )
+
+
+def _names(end: End) -> str:
+    return ", ".join(end.loaded) or "no file"
+
+
+SAME_CHECKPOINT = Fix(
+    "resume on all ranks or on none: put checkpoints in a folder that all hosts share, or have rank 0 read and tell",
+    diff="+found = [torch.load(path) if rank == 0 and os.path.exists(path) else None]\n"
+    "+dist.broadcast_object_list(found, src=0)\n"
+    "-if os.path.exists(path):\n-    saved = torch.load(path)\n+if found[0] is not None:\n+    saved = found[0]",
+    command="ddpdoctor check --save-folder FOLDER   # on each host: tells whether all of them share it",
+)
 
 
 def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Finding:

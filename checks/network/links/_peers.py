@@ -8,6 +8,16 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Log, Record
 
+CLOSED = (
+    r"Call to (?:recv|send)(?: from| to)?(?: (?P<nccl>[^\s<]+)<\d+>)? failed ?: [^\n]{0,12}"
+    r"(?:Broken pipe|Connection reset)"
+    r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
+    r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
+    r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
+    r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
+    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
+    r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
+)
 BOOTSTRAP = r"(?:Bootstrap ?: ?Using|NET ?: Using interface|NET/Socket ?: Using) ?(?=\S)"
 INTERFACE = re.compile(r"(?:\[\d+\])?([A-Za-z][\w.@-]*):([\d.]+)<\d")
 GLOO_REFUSED = (

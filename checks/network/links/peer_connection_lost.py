@@ -52,20 +52,10 @@ from ddpdoctor.check import (
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import seen, short
 from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
-from ._peers import BOOTSTRAP, name
+from ._peers import BOOTSTRAP, CLOSED, name
 from ._silence import answers_small_ones, never_reached
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
-CLOSED = (
-    r"Call to (?:recv|send)(?: from| to)?(?: (?P<nccl>[^\s<]+)<\d+>)? failed ?: [^\n]{0,12}"
-    r"(?:Broken pipe|Connection reset)"
-    r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
-    r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
-    r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
-    r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
-    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
-    r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
-)
 RECEIVES = re.compile(r"\bin (?:recv|irecv|recv_object_list)\b|\bdist(?:ributed)?\.i?recv\(")
 SENT = "it came to its end first: its isend() was not waited for, and the process is gone before all is sent"
 ENDED = "it came to its end first: fewer batches, a return, sys.exit"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.lines import RANKS
@@ -14,6 +15,8 @@ from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events.data import EpochStarted
+    from ddpdoctor.watch.events.files import Loaded
+    from ddpdoctor.watch.events.process import Progress
 
 DEEP = 12  # lines of a stack
 MOST = 100_000  # ranks
@@ -36,6 +39,17 @@ def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> s
     data = {"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks, "counts": counts}
     data["loops"] = [loop for each in event.ranks for loop in _loops(each)]
     return RANKS + json.dumps({**data, "loaders": _loaders(epochs)})
+
+
+def end_line(host: str, ranks: Iterable[Progress], world: int, loaded: Iterable[Loaded]) -> str:
+    """Return the line of a host whose ranks are gone: how far each came, whether to its end, and what it had loaded."""
+    told = sorted(ranks, key=lambda each: each.rank)
+    if not told or len(told) >= world:
+        return ""
+    ended = [(each.rank, each.steps, each.ended) for each in told]
+    files = [(each.rank, each.path) for each in loaded if each.rank is not None][:DEEP]
+    data = {"host": host, "at": time.time(), "world": world, "ranks": [], "ended": ended, "loaded": files}
+    return RANKS + json.dumps(data)
 
 
 def _loaders(epochs: Iterable[EpochStarted]) -> list[tuple[int, int | None, int | None]]:
@@ -95,6 +109,32 @@ def loaders_from(lines: Iterable[str]) -> dict[int, tuple[int | None, int | None
         try:
             for rank, samples, batches in json.loads(line)["loaders"]:
                 found[int(rank)] = samples and int(samples), batches and int(batches)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How far a rank of a host came, by the line of its end; ``whole`` where that was the end of its program."""
+
+    rank: int
+    host: str
+    steps: int
+    whole: bool
+    loaded: tuple[str, ...] = ()
+
+
+def ends_from(lines: Iterable[str]) -> dict[int, End]:
+    """Return how each rank came to its end, by the last lines of the hosts."""
+    found: dict[int, End] = {}
+    for line in lines:
+        try:
+            data = json.loads(line)
+            files = [(int(rank), str(path)) for rank, path in data["loaded"]]
+            for rank, steps, whole in data["ended"]:
+                own = tuple(dict.fromkeys(path for each, path in files if each == rank))
+                found[int(rank)] = End(int(rank), str(data["host"]), int(steps), bool(whole), own)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return found

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Ended, EpochStarted, Event, Failed, FailedAlone, Joined, PeerLost, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line, goes_on
+from ddpdoctor.watch.events import Ended, EpochStarted, Event, Failed, FailedAlone, Joined, Loaded, PeerLost, Stalled
+from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
@@ -88,6 +88,13 @@ class Monitor:
         if self._line:
             yield self._line
         self._line = ""
+
+    def lines_at_end(self) -> Iterator[str]:
+        """Yield how the ranks of this host came to their end, where other hosts have more; for who reads all logs."""
+        for each in self._followed.values():
+            training = each.training
+            if line := end_line(socket.gethostname(), each.progress(), training.world_size, training.of(Loaded)):
+                yield line
 
     def look_at_launcher(self, pid: int) -> str:
         """Look whether the command, a process, waits for other nodes while there is no rank; told once.
