@@ -26,7 +26,7 @@ from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck import examine
 from ddpdoctor.stuck.looks import look, spy
 from ddpdoctor.stuck.looks.look import Seen
-from ddpdoctor.stuck.ranks import jobs as jobs_module, launchers as launchers_here, self_told
+from ddpdoctor.stuck.ranks import jobs as jobs_module, launchers as launchers_here, self_told, spawned
 from ddpdoctor.stuck.ranks.identity import Identity, identity
 from ddpdoctor.stuck.ranks.own_launcher import with_children
 from ddpdoctor.stuck.ranks.processes import Python, is_own
@@ -168,7 +168,7 @@ class TestRanksThatSetTheirNumber:
             frame = Frame("/work/train.py", 3, "train")
             return spy.Stacks({pid: spy.Stack((frame,), (tuple(said.get(pid, {}).items()),)) for pid in pids})
 
-        monkeypatch.setattr(self_told, "_ends", ends)
+        monkeypatch.setattr(self_told, "ends_of", ends)
         monkeypatch.setattr(self_told, "stacks", stacks)
         monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
         above = workers or {}
@@ -198,6 +198,35 @@ class TestRanksThatSetTheirNumber:
         plain = dict.fromkeys((7, 8, 9), "python a.py")
         assert self.found(monkeypatch, plain, {pid: {"rank": 8} for pid in plain}) == {}
         assert self.found(monkeypatch, plain, {pid: {"rank": 10 - pid} for pid in plain}) == {}
+
+
+OVER_STORE = self_told.Ends(frozenset(), frozenset(), frozenset({(40001, "10.0.0.1", 29500)}))
+SERVES = self_told.Ends(frozenset({29500}), frozenset(), frozenset({(29500, "10.0.0.2", 40001)}))
+ALONE = self_told.Ends(frozenset({29500}), frozenset(), frozenset({(51000, "10.0.0.9", 443)}))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        ("", {}, {}, ALONE, (0, 1)),
+        ("", {}, {"rank": 1, "world_size": 2}, ALONE, (0, 1)),
+        ("--nodes 2 --nr 1", {}, {}, ALONE, (1, 2)),
+        ("", {"NNODES": "2", "NODE_RANK": "1"}, {"rank": 1}, OVER_STORE, (1, 2)),  # its rank on this host
+        ("", {}, {"rank": 3, "world_size": 6}, OVER_STORE, (1, 3)),
+        ("", {}, {}, SERVES, (0, 2)),
+        ("", {}, {}, OVER_STORE, (1, 2)),
+        ("--world-size 2 --rank 1", {}, {"rank": 3}, OVER_STORE, (1, 2)),
+    ],
+)
+def test_the_node_of_spawned_ranks(
+    monkeypatch: pytest.MonkeyPatch, known: tuple[str, dict[str, str], dict[str, int], self_told.Ends, tuple[int, int]]
+) -> None:
+    """By an option, a variable, what a function holds, or who else is at the store; else they are all there are."""
+    options, environ, held, ends, expected = known
+    monkeypatch.setattr(spawned, "ends_of", lambda _: ends)
+    parent = Python(1, 0, f"python train.py {options}", {}, None, 0.0)
+    rank = Python(2, 1, "python -c spawn_main", {"MASTER_PORT": "29500", **environ}, None, 0.0)
+    assert spawned._node_of(rank, parent, held, (1, 2)) == expected
 
 
 def test_a_py_spy_that_the_system_does_not_start_is_told_and_ends_nothing(
@@ -387,7 +416,7 @@ def test_ranks_that_have_met_nobody_are_told_by_what_torch_was_given(monkeypatch
     """Two scripts that were started by hand, with two ports: each is a rank of a training of two."""
     pythons = {pid: Python(pid, 1, "python train.py", {}, None, 0.0) for pid in (7, 8)}
     monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
-    monkeypatch.setattr(self_told, "_ends", lambda _: self_told.Ends(frozenset(), frozenset()))
+    monkeypatch.setattr(self_told, "ends_of", lambda _: self_told.Ends(frozenset(), frozenset()))
     meets = Frame("/venv/torch/distributed/rendezvous.py", 190, "_create_c10d_store")
     told = {
         7: spy.Stack((meets,), ((("port", 29500), ("rank", 0), ("world_size", 2)),)),
@@ -670,7 +699,7 @@ class TestOwnLauncher:
         store = frozenset({("127.0.0.1", 1)})
         monkeypatch.setattr(examine, "pythons", lambda: ({each.pid: each for each in processes}, 0))
         monkeypatch.setattr(
-            self_told, "_ends", lambda pid: self_told.Ends(frozenset({1} if pid in {900_001, 900_003} else ()), store)
+            self_told, "ends_of", lambda pid: self_told.Ends(frozenset({1} if pid in {900_001, 900_003} else ()), store)
         )
         job = examine.find([])
 

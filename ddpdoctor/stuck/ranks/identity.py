@@ -24,8 +24,8 @@ RUNS = (
 """What tells one start of a launcher from another."""
 READ = frozenset(
     {name for each in (*SETS, *RUNS) for name in each if name}
-    | {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"}
-    | {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "HOME", "XDG_CACHE_HOME"}
+    | {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "TORCH_FR_DUMP_TEMP_FILE"}
+    | {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "HOME", "XDG_CACHE_HOME"}
 )
 """All that is read of another process's environment: the rest is nobody's business."""
 

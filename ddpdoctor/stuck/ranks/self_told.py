@@ -27,15 +27,19 @@ PAIR = 2  # of ranks: where one is rank 0, the other is 1
 
 
 class Ends(NamedTuple):
-    """The TCP ports of a process: those that it listens on, and where it is connected to, with an address each."""
+    """The TCP ports of a process: those that it listens on, and where it is connected to, with an address each.
+
+    ``elsewhere`` are connections to other hosts: the port here, the address there, and the port there.
+    """
 
     listens: frozenset[int]
     connected: frozenset[tuple[str, int]]
+    elsewhere: frozenset[tuple[int, str, int]] = frozenset()
 
 
 def self_told(pythons: Mapping[int, Python]) -> dict[int, Identity]:
     """Return the ranks that meet at the store of one of them, by pid; none where nothing tells which is which."""
-    ends = {each.pid: _ends(each.pid) for each in pythons.values() if each.identity is None and each.has_torch}
+    ends = {each.pid: ends_of(each.pid) for each in pythons.values() if each.identity is None and each.has_torch}
     found = _that_join(ends)
     for first, port in _stores(ends):
         together = [pid for pid, each in ends.items() if any(to == port for _, to in each.connected)]
@@ -65,21 +69,24 @@ def _stores(ends: Mapping[int, Ends]) -> Iterable[tuple[int, int]]:
         yield from [(pid, own[0])] if own else []
 
 
-def _ends(pid: int) -> Ends:
+def ends_of(pid: int) -> Ends:
+    """Return the ports of a process; none where it cannot be looked into."""
     try:
         every = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return Ends(frozenset(), frozenset())
     listens = {each.laddr.port for each in every if each.status == psutil.CONN_LISTEN}
-    connected = {(each.raddr.ip, each.raddr.port) for each in every if each.status == psutil.CONN_ESTABLISHED}
-    return Ends(frozenset(listens), frozenset(connected))
+    made = [each for each in every if each.status == psutil.CONN_ESTABLISHED and each.raddr]
+    connected = {(each.raddr.ip, each.raddr.port) for each in made}
+    elsewhere = {(e.laddr.port, e.raddr.ip, e.raddr.port) for e in made if e.laddr.ip != e.raddr.ip}
+    return Ends(frozenset(listens), frozenset(connected), frozenset(elsewhere))
 
 
 def _told(first: int, port: int, ranks: Mapping[int, Python]) -> dict[int, Identity]:
     """Return the number of each rank, by what gives each one of its own, and rank 0 to the one that has the store."""
     looked = stacks(ranks).read
-    options = {pid: _options(each.command) for pid, each in ranks.items()}
-    variables = {pid: _variables(looked.get(pid)) for pid in ranks}
+    options = {pid: options_of(each.command) for pid, each in ranks.items()}
+    variables = {pid: variables_of(looked.get(pid)) for pid in ranks}
     numbers = _by_names(first, options) or _by_names(first, variables) or _as_a_pair(first, ranks)
     if not numbers:
         return {}
@@ -103,13 +110,13 @@ def _as_a_pair(first: int, ranks: Iterable[int]) -> dict[int, int]:
     return {pid: int(pid != first) for pid in every} if len(every) == PAIR and first in every else {}
 
 
-def _options(command: str) -> dict[str, int]:
+def options_of(command: str) -> dict[str, int]:
     """Return the options with a number, by names with underscores."""
     found = re.findall(r"--([\w-]+)[= ](\d+)(?=\s|$)", command)
     return {name.replace("-", "_"): int(value) for name, value in found}
 
 
-def _variables(stack: Stack | None) -> dict[str, int]:
+def variables_of(stack: Stack | None) -> dict[str, int]:
     """Return what the user's functions that are being run hold under the names of a rank or a size."""
     found: dict[str, int] = {}
     for frame, values in zip(stack.frames, stack.values, strict=True) if stack else ():

@@ -211,7 +211,7 @@ def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
         for what, one, two in (
             ("WORLD_SIZE", first.world_size, other.world_size),
             ("MASTER_PORT", first.address.rpartition(":")[2], other.address.rpartition(":")[2]),
-            ("the launcher's run", first.run, other.run),
+            ("the launcher's run", _named(first.run), _named(other.run)),
         ):
             if one != two:
                 raise BadTarget(f"{first_name} and {name} tell of different trainings: {what} is {one} and {two}")
@@ -224,6 +224,11 @@ def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
     ranks = sorted((rank for _, each in named for rank in each.ranks), key=lambda each: each.position.rank)
     peers = tuple(peer for _, each in named for peer in each.peers)
     return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named), peers=peers)
+
+
+def _named(run: str) -> str:
+    """Return a run's name; none where it is a process of its host that has spawned the ranks."""
+    return "" if run.startswith("PID ") else run
 
 
 def apart(times: Sequence[float]) -> str:
