@@ -218,6 +218,29 @@ def test_a_master_behind_a_firewall_is_filtered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "setting", "said"),
+    [
+        ("GLOO_SOCKET_IFNAME", "^docker0", "^ is a sign of NCCL_SOCKET_IFNAME alone"),
+        ("GLOO_SOCKET_IFNAME", "^docker0,lo", "^ is a sign of NCCL_SOCKET_IFNAME alone"),
+        ("GLOO_SOCKET_IFNAME", "=eth0", "= is a sign of NCCL_SOCKET_IFNAME alone"),
+        ("NCCL_SOCKET_IFNAME", "=ens5", "= asks for the whole name"),
+        ("GLOO_SOCKET_IFNAME", "ens5", ""),
+    ],
+)
+def test_signs_before_a_name_are_explained(
+    variable: str, setting: str, said: str, facts: Facts, checks: dict[str, Check]
+) -> None:
+    """What is excluded is not named in the fix."""
+    docker = replace(ETH, name="docker0", addresses=("172.17.0.1",))
+    told = replace(facts, environ={variable: setting}, network=_network(LO, docker, ETH))
+    (facet,) = checks["interface-missing"].of(Instrument.PROBE)
+    (found,) = facet.examine(told)
+    assert said in found.message
+    assert bool(said) == ("sign of" in found.message or "asks for" in found.message)
+    assert found.fix.command == f"export {variable}=eth0"
+
+
+@pytest.mark.parametrize(
     ("setting", "command"),
     [
         ("^lo,docker,eth", "export NCCL_SOCKET_IFNAME=^lo,docker"), ("^=lo,eth0", "export NCCL_SOCKET_IFNAME=^=lo"),

@@ -50,6 +50,7 @@ from ddpdoctor.check import (
     probe,
 )
 
+from ..._hosts.hosts import routable_interfaces
 from ._named import missing, usable
 
 if TYPE_CHECKING:
@@ -98,15 +99,30 @@ def _may_stay(setting: str, wanted: str, name: str) -> bool:
 def _finding(facts: Facts, variable: str, name: str) -> Finding:
     value, there_are = facts.environ[variable], usable(facts)
     there = any(each.name == name for each in facts.network.interfaces)
-    close = difflib.get_close_matches(name, there_are, n=1) or [*(each for each in there_are if each != "lo"), "lo"]
+    outside = [*routable_interfaces(facts.network), *(each for each in there_are if each != "lo")]
+    others = [each for each in outside if not _is_excluded(value, each)] or ["lo"]
+    close = others if value.startswith("^") else difflib.get_close_matches(name, there_are, n=1) or others
     problem = "is down or has no address" if there else "matches no interface of this host"
     return Finding(
-        f"{variable}={value}: {name!r} {problem}",
+        f"{variable}={value}: {name!r} {problem}{_sign(variable, value)}",
         (Evidence(f"{variable}={value}", f"one of {', '.join(there_are)}", "interfaces that are up"),),
         Fix("name one that is there", command=f"export {variable}={close[0]}"),
         Place(variable=variable, host=facts.network.hostname),
         severity=Severity.NOTE if variable == NCCL and not facts.gpus.devices else None,
     )
+
+
+def _is_excluded(value: str, interface: str) -> bool:
+    """Whether what stands behind ``^`` excludes an interface, as NCCL would read it."""
+    names = [name for name in value.removeprefix("^").removeprefix("=").split(",") if name]
+    return value.startswith("^") and any(map(interface.startswith, names))
+
+
+def _sign(variable: str, value: str) -> str:
+    """Return what a sign before the name means, which is NCCL's language; empty without one."""
+    if variable in GLOO and value[:1] in {"^", "="}:
+        return f"; {value[0]} is a sign of {NCCL} alone, and {variable} takes names as they are"
+    return "; = asks for the whole name" if value.startswith("=") else ""
 
 
 @log_pattern(
@@ -139,7 +155,8 @@ def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if match["host"]:
         return
     yield Finding(
-        f"gloo finds no address on interface {match['name']}, which GLOO_SOCKET_IFNAME or the host's name leads to",
+        f"gloo finds no address on interface {match['name']}, which GLOO_SOCKET_IFNAME or the host's name leads to"
+        f"{_sign(GLOO[0], match['name'])}",
         (record.proof(match, "an interface that is up and has an address"),),
         Fix("name one that is there", command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # one of these"),
         Place(variable=GLOO[0], rank=record.rank, host=record.node),
