@@ -28,7 +28,7 @@ def hosts_in(record: Record, log: Log) -> tuple[Host, ...]:
         return ()
     hosts: dict[str, Host] = {}
     for _, match in found:
-        if (host := _host(match)) is not None:
+        if (host := host_in(match)) is not None:
             hosts[host.name] = host
     return tuple(hosts.values())
 
@@ -39,7 +39,8 @@ def hosts_to_compare(record: Record, log: Log) -> tuple[Host, ...]:
     return hosts if len(hosts) > 1 else ()
 
 
-def _host(match: re.Match[str]) -> Host | None:
+def host_in(match: re.Match[str]) -> Host | None:
+    """Return the host that a line tells of; None where it cannot be read."""
     try:
         return host_from(json.loads(match[1])["host"])
     except (ValueError, KeyError, TypeError, RecursionError):

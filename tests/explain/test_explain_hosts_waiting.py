@@ -62,6 +62,15 @@ def test_hosts_that_wait_for_each_other_alone_miss_nobody(ddpdoctor: Run, tmp_pa
     assert "DDP363" not in explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.format("0, 1"))
 
 
+def test_ranks_without_torchrun_beside_a_torchrun_that_waits(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Unless that host has ranks in init_process_group as well."""
+    said = explained(ddpdoctor, tmp_path, waits("a", 0), MISSED.format("0"))
+    assert "torchrun on a waits for 3 nodes at a:29500, and has started no rank, while ranks of another host" in said
+    assert "start all hosts in one way" in said
+    both = explained(ddpdoctor, tmp_path, f"{waits('a', 0)}\n{MISSED.format('1')}", MISSED.format("0"))
+    assert "in one way" not in both
+
+
 @pytest.mark.parametrize(
     ("hosts", "said"),
     [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Evidence, Finding, Fix, Host, Log, Record
+from ddpdoctor.check import HOST_LINE, Ambiguity, Evidence, Finding, Fix, Host, Log, Record
 
-from ..._hosts.cluster import hosts_in
+from ..._hosts.cluster import host_in, hosts_in
 
 TOLD = r"DDP363 missing-ranks-at-init: ranks? (?P<ranks>\d+(?:, \d+)*) of (?P<world>\d+) did not"
 """What the watch says on each host of the ranks that it does not see there."""
@@ -29,6 +29,9 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
     missing = set.intersection(*({int(rank) for rank in match["ranks"].split(", ")} for _, match in by_log.values()))
     if not missing:
         return
+    if (agent := _agent_elsewhere(log, by_log)) is not None:
+        yield _beside_an_agent(record, agent, by_log)
+        return
     listed = ", ".join(map(str, sorted(missing)[:SHOWN])) + (", ..." if missing and len(missing) > SHOWN else "")
     several = len(missing) > 1
     yield Finding(
@@ -41,6 +44,42 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
             command=f"pgrep -af train.py   # on every host: one of them is to have RANK={min(missing)}",
         ),
         record.place,
+    )
+
+
+def _agent_elsewhere(log: Log, by_log: Mapping[str, object]) -> Host | None:
+    """Return a host whose torchrun waits for other nodes, where no rank of that host is known to have set out."""
+    for each, match in log.find(HOST_LINE):
+        host = host_in(match)
+        if host is not None and host.launcher == "torchrun" and each.source not in by_log:
+            return host
+    return None
+
+
+def _beside_an_agent(record: Record, agent: Host, said: Mapping[str, tuple[Record, re.Match[str]]]) -> Finding:
+    """Return that ranks wait on one host, while the torchrun of another one waits for its like."""
+    each, match = next(iter(said.values()))
+    node = 1 if agent.node == 0 else 0
+    return Finding(
+        f"torchrun on {agent.name} waits for {agent.nodes} nodes at {agent.master}:{agent.port}, and has started no "
+        "rank, while ranks of another host wait in init_process_group: both wait for what the other one does not start",
+        (
+            each.proof(match, "all ranks come"),
+            Evidence(f"{agent.name}: {agent.by}, waited", f"{agent.nodes} torchruns", "torchrun's options"),
+        ),
+        Fix(
+            "start all hosts in one way: with torchrun on each",
+            command=f"torchrun --nnodes={agent.nodes} --node_rank={node} --master_addr={agent.master} "
+            f"--master_port={agent.port} ... train.py   # on the other host",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the other host was started without torchrun (python train.py with RANK, srun, mpirun)",
+                f"torchrun on {agent.name} has gone on since, and its ranks are slow to come",
+            ),
+            "pgrep -af torchrun   # on each host: it runs on all of them, or on none",
+        ),
     )
 
 

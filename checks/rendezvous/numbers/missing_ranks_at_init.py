@@ -205,7 +205,7 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(TOLD, role=Role.GENERIC, context=(CAME,))
+@log_pattern(TOLD, role=Role.GENERIC, context=(CAME, HOST_LINE))
 def as_the_watch_told(record: Record, log: Log) -> Iterator[Finding]:
     """Put together what the watch said on each host."""
     yield from came_nowhere(record, log)
