@@ -153,6 +153,22 @@ def test_a_rank_that_came_to_its_end_on_another_host_is_told(ddpdoctor: Run, tmp
     assert "DDP740" not in explained(whole=False)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_that_breaks_off_is_that_of_a_host_that_is_gone(ddpdoctor: Run, tmp_path: Path, *, whole: bool) -> None:
+    """Where the run of the other host has come to its end, with an error."""
+    ends = [Progress(rank=rank, forwards=20, recent=(), ended=False, steps=20) for rank in (0, 1)]
+    lines = [end_line("ab"[each.rank], [each], 2, []) for each in ends]
+    (tmp_path / "a.log").write_text(
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/w/train.py", line 9, in <module>\n'
+        "[rank0]:     loss.backward()\n[rank0]: RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:537] "
+        f"Read error [10.77.0.2]:54180: Connection reset by peer\n{lines[0]}\n"
+    )
+    (tmp_path / "b.log").write_text(f"step 1\n{lines[1] if whole else ''}\n")
+    said = " ".join(ddpdoctor("explain", str(tmp_path / "a.log"), str(tmp_path / "b.log")).stdout.split())
+    assert "DDP343" in said
+    assert ("b.log breaks off without the end of a run" in said) is not whole
+
+
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
     """A host that was slow before, a rank that is not seen, two that are one, and lines of others say nothing."""
     lines = [as_line(waits(rank, "barrier", GUARDED), "ab"[rank]).removeprefix(RANKS) for rank in (0, 1)]

@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from ddpdoctor.check import (
+    RANKS_LINE,
     Ailment,
     Ambiguity,
     Evidence,
@@ -45,6 +47,7 @@ from ddpdoctor.check import (
     Role,
     Severity,
     Stalled,
+    ends_from,
     log_pattern,
     place,
 )
@@ -70,7 +73,7 @@ SHARDED = re.compile(r"_all_gather_flat_param|[/\\]fsdp[/\\]|_full_pre_state_dic
     CLOSED + r"|remote process exited or there was a network error|ncclRemoteError: A call failed"
     r"|MPI communication peer process has unexpectedly disconnected",
     role=Role.CONSEQUENCE,
-    context=(BOOTSTRAP, CLOSED),
+    context=(BOOTSTRAP, CLOSED, RANKS_LINE),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield who went away, where any line of the log does."""
@@ -79,11 +82,13 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
     address = next(filter(None, named.groups()), "") if named else ""
     peer = name(log, address) if address else "a peer"
-    causes = (
+    causes: tuple[str, ...] = (
         f"the rank at {address or 'the other end'} died of an error of its own",
         "the network between the hosts broke",
         SENT if RECEIVES.search(record.text) else ENDED,
     )
+    if broken_off := without_an_end(log):
+        causes = (f"the host of {broken_off}, or all that ran there, was killed, or has gone down", causes[1])
     saved = SAVES.search(record.text) if SHARDED.search(record.text) else None
     if saved:
         yield _of_a_save(record, match, saved, causes)
@@ -95,7 +100,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield Finding(
         f"nothing comes from {peer} any more: the network to it broke, or its host is down"
         if broke
-        else f"{peer} closed its connections: it ended, or the network to it broke",
+        else f"{peer} closed its connections: it ended, or the network to it broke"
+        + (f"; {broken_off} breaks off without the end of a run" if broken_off else ""),
         (record.proof(match, "the peer stays until the collective is done"),),
         Fix(
             f"read the first error in the log of {peer}",
@@ -104,9 +110,18 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         record.place,
         ambiguity=Ambiguity(
             (causes[1], causes[0]) if broke else causes,
-            "ddpdoctor explain LOGS_OF_ALL_RANKS",
+            "last -x reboot shutdown; journalctl -k --since -1d | tail -50   # on that host, when it is back"
+            if broken_off
+            else "ddpdoctor explain LOGS_OF_ALL_RANKS",
         ),
     )
+
+
+def without_an_end(log: Log) -> str:
+    """Return the log of a host that breaks off, where those of others have the line with which a watched run ends."""
+    whole = {each.source for each, match in log.find(RANKS_LINE) if ends_from([match[1]])}
+    broken = sorted({*log.lengths} - whole) if whole else []
+    return Path(broken[0]).name if len(broken) == 1 else ""
 
 
 def _of_a_save(record: Record, match: re.Match[str], saved: re.Match[str], causes: tuple[str, ...]) -> Finding:
