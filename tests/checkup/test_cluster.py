@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from ddpdoctor.checks.rendezvous.numbers import hosts_missing, node_rank_taken_twice, world_sizes_differ
-from ddpdoctor.cli.checkup.hosts import Session, launch_of_several, summary
+from ddpdoctor.cli.checkup.hosts import Session, launch_of_several, summary, uncounted
 from ddpdoctor.cli.checkup.opening import Opening
 from ddpdoctor.cli.screen.show import Show
 from ddpdoctor.cluster.cluster import Cluster
@@ -272,6 +272,14 @@ def test_a_command_that_a_step_starts_says_where_its_hosts_meet(monkeypatch: pyt
     assert launch is not None
     assert (launch.nodes, launch.node, launch.master, launch.port, launch.rdzv_id) == (4, 3, "a", 29511, "7")
     assert launch.job == "17 0"
+
+
+def test_ranks_numbered_by_hand_without_a_number_of_hosts() -> None:
+    """Where they meet at this host itself, or a launcher tells how many are here, nothing is missing."""
+    by_hand = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}
+    assert "NNODES=2 NODE_RANK=0 ddpdoctor check" in uncounted(by_hand)
+    here = {"MASTER_ADDR": "localhost"}, {"MASTER_ADDR": "127.0.0.1"}
+    assert {uncounted(by_hand | more) for more in (*here, {"LOCAL_WORLD_SIZE": "2"}, {"WORLD_SIZE": "1"})} == {""}
 
 
 def test_the_ranks_of_a_command_are_told_what_its_options_say() -> None:

@@ -587,14 +587,21 @@ class TestReports:
 
     def test_two_processes_of_one_rank_are_refused(self) -> None:
         """A file that is named twice, or two hosts with one NODE_RANK."""
-        with pytest.raises(BadTarget, match=r"rank 0 is in a\.json and in b\.json"):
+        with pytest.raises(
+            BadTarget, match=r"rank 0 is in a\.json and in b\.json.*each host needs a node rank of its own"
+        ):
             merged([("a.json", seen(at(0))), ("b.json", seen(at(0), host="n1"))])
+        with pytest.raises(BadTarget, match=r"two processes are one rank$"):
+            merged([("a.json", seen(at(0))), ("b.json", seen(at(0)))])
 
     def test_reports_of_two_trainings_are_refused(self) -> None:
         """They meet at other ports."""
         other = replace(seen(at(1)), address="n0:29501")
-        with pytest.raises(BadTarget, match="MASTER_PORT is 29500 and 29501"):
+        with pytest.raises(BadTarget, match=r"MASTER_PORT is 29500 and 29501$"):
             merged([("a.json", seen(at(0))), ("b.json", other)])
+        alone = [replace(each, world_size=1) for each in (seen(at(0)), replace(seen(at(0)), address="n1:29501"))]
+        with pytest.raises(BadTarget, match="where they should be one, torchrun is to be told --nnodes"):
+            merged([("a.json", alone[0]), ("b.json", alone[1])])
 
     def test_looks_that_lie_apart_are_told(self) -> None:
         """Minutes between the hosts can make a training that moves look as if it stood."""

@@ -24,8 +24,10 @@ from ddpdoctor.cluster.settings import settings
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table
+from ddpdoctor.host.network import is_loopback
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import ExitStack
 
     from ddpdoctor.cli.screen.show import Show
@@ -158,6 +160,8 @@ def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Laun
     if expect is not None:
         launch = replace(launch, nodes=expect, by=launch.by or f"--expect {expect}")
     if not launch.several:
+        if expect is None and (hint := uncounted(os.environ)):
+            say(hint)
         return None
     if not launch.master:
         raise BadTarget(
@@ -165,6 +169,18 @@ def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Laun
             "of the first one, as the training has it: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500"
         )
     return launch
+
+
+def uncounted(environ: Mapping[str, str]) -> str:
+    """Return what is missing where ranks are numbered by hand and meet at a host's address; empty else."""
+    master, world = environ.get("MASTER_ADDR", ""), environ.get("WORLD_SIZE", "")
+    is_here = not master or master == "localhost" or is_loopback(master)
+    if is_here or not world.isdecimal() or int(world) < 2 or "LOCAL_WORLD_SIZE" in environ:  # noqa: PLR2004 - several
+        return ""
+    return (
+        f"WORLD_SIZE={world} and MASTER_ADDR={master}, and nothing says on how many hosts: this one alone is looked "
+        "at. Where there are several, they meet with NNODES=2 NODE_RANK=0 ddpdoctor check, on each with its own number"
+    )
 
 
 def as_its_ranks(facts: Facts, launch: Launch | None, command: tuple[str, ...]) -> Facts:

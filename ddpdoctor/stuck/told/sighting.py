@@ -16,6 +16,8 @@ from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.training import Training
 
 KIND = "ddpdoctor-stuck/1"
+OWN_NUMBER = "a node rank of its own (torchrun --node_rank, NODE_RANK; RANK where set by hand)"
+TOGETHER = "where they should be one, torchrun is to be told --nnodes and one --rdzv_endpoint on all hosts"
 APART = 60.0  # seconds between the looks at several hosts, from which on the reader is told
 
 
@@ -214,13 +216,21 @@ def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
             ("the launcher's run", _named(first.run), _named(other.run)),
         ):
             if one != two:
-                raise BadTarget(f"{first_name} and {name} tell of different trainings: {what} is {one} and {two}")
-    owners: dict[int, str] = {}
+                whole = all(len(each.ranks) == each.world_size for _, each in named)
+                raise BadTarget(
+                    f"{first_name} and {name} tell of different trainings: {what} is {one} and {two}"
+                    + (f"; each has all of its ranks on one host: {TOGETHER}" if whole else "")
+                )
+    owners: dict[int, tuple[str, str]] = {}
     for name, each in named:
-        for rank in each.positions:
-            if rank.rank in owners:
-                raise BadTarget(f"rank {rank.rank} is in {owners[rank.rank]} and in {name}: two processes are one rank")
-            owners[rank.rank] = name
+        for member in each.ranks:
+            rank = member.position.rank
+            before, host = owners.setdefault(rank, (name, member.host))
+            if before != name:
+                raise BadTarget(
+                    f"rank {rank} is in {before} and in {name}: two processes are one rank"
+                    + (f", on {host} and on {member.host}: each host needs {OWN_NUMBER}" if host != member.host else "")
+                )
     ranks = sorted((rank for _, each in named for rank in each.ranks), key=lambda each: each.position.rank)
     peers = tuple(peer for _, each in named for peer in each.peers)
     return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named), peers=peers)
