@@ -73,7 +73,7 @@ def watched(
         process.wait()
         with _reporting_a_crash():
             monitor.end(process.returncode, asked_at=received.first)
-            for line in monitor.lines_at_end():
+            for line in monitor.lines_at_end(is_last=True):
                 sys.stderr.write(f"{line}\n" if settings.on_finding != "log" else "")
             if process.returncode == 0 and not is_serious(monitor):
                 monitor.tell(found_in_source(monitor.trainings, checks))

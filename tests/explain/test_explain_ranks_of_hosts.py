@@ -166,7 +166,7 @@ def test_a_log_that_breaks_off_is_that_of_a_host_that_is_gone(ddpdoctor: Run, tm
     (tmp_path / "b.log").write_text(f"step 1\n{lines[1] if whole else ''}\n")
     said = " ".join(ddpdoctor("explain", str(tmp_path / "a.log"), str(tmp_path / "b.log")).stdout.split())
     assert "DDP343" in said
-    assert ("b.log breaks off without the end of a run" in said) is not whole
+    assert ("b.log breaks off before the end of its ranks" in said) is not whole
 
 
 def test_only_what_all_ranks_did_at_one_moment_counts() -> None:

@@ -88,7 +88,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         SENT if RECEIVES.search(record.text) else ENDED,
     )
     if broken_off := without_an_end(log):
-        causes = (f"the host of {broken_off}, or all that ran there, was killed, or has gone down", causes[1])
+        causes = (
+            f"the host of {broken_off}, or all that ran there, was killed, or has gone down",
+            causes[1],
+            f"its ranks run on, and {broken_off} was taken before their end",
+        )
     saved = SAVES.search(record.text) if SHARDED.search(record.text) else None
     if saved:
         yield _of_a_save(record, match, saved, causes)
@@ -101,7 +105,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         f"nothing comes from {peer} any more: the network to it broke, or its host is down"
         if broke
         else f"{peer} closed its connections: it ended, or the network to it broke"
-        + (f"; {broken_off} breaks off without the end of a run" if broken_off else ""),
+        + (f"; {broken_off} breaks off before the end of its ranks" if broken_off else ""),
         (record.proof(match, "the peer stays until the collective is done"),),
         Fix(
             f"read the first error in the log of {peer}",

@@ -42,8 +42,8 @@ class Followed:
     told what the first of them was. ``stands`` is where its ranks were when it was last looked at; ``apart`` the same,
     where none waits for others, and it is open whether those of other hosts wait for these. ``held`` are processes that
     do not come to their end. ``hung_at`` is when it was last seen to hang; ``told_hang``: it was told why. ``lined`` is
-    the line of this host for who reads the logs of all. ``exits`` are processes of which the launcher has said what
-    ended them.
+    the line of this host for who reads the logs of all; ``is_over``: its ranks were seen to be gone; ``told_end``: that
+    of its end was written. ``exits`` are processes of which the launcher has said what ended them.
     """
 
     training: Training
@@ -60,6 +60,8 @@ class Followed:
     hung_at: float = 0.0
     told_hang: bool = False
     lined: str = ""
+    is_over: bool = False
+    told_end: bool = False
     exits: set[int] = field(default_factory=set)
 
     def fails(self, event: Failed) -> None:

@@ -88,11 +88,21 @@ class Monitor:
         if self._line:
             yield self._line
         self._line = ""
+        yield from self.lines_at_end(is_last=False)
 
-    def lines_at_end(self) -> Iterator[str]:
-        """Yield how the ranks of this host came to their end, where other hosts have more; for who reads all logs."""
+    def lines_at_end(self, *, is_last: bool) -> Iterator[str]:
+        """Yield how the ranks of this host came to their end, where other hosts have more; once for each training.
+
+        Not at the end of the command: torchrun waits for those of other hosts, minutes after the last rank is gone.
+        """
         for each in self._followed.values():
             training = each.training
+            if each.told_end or each.alive or not each.ranks:
+                continue
+            if not (each.is_over or is_last):
+                each.is_over = True  # what the last rank wrote before it went is read by the next look
+                continue
+            each.told_end = True
             if line := end_line(socket.gethostname(), each.progress(), training.world_size, training.of(Loaded)):
                 yield line
 
