@@ -18,7 +18,8 @@ from namespaces import finish, network
 from ddpdoctor.host.process import connections, system_calls as host_calls
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.process.waits.wait import Awaited
-from ddpdoctor.watch.events import Doing, Position
+from ddpdoctor.watch.events import Doing, Position, Stalled
+from ddpdoctor.watch.monitor import followed
 from ddpdoctor.watch.monitor.stands import positions
 from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.training import Training
@@ -49,6 +50,20 @@ def test_ranks_that_nothing_on_another_host_lets_go_on() -> None:
     finally:
         asleep.kill()
         asleep.wait()
+
+
+def test_ranks_that_stand_apart_are_told_once_and_are_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ranks of other hosts do is not seen: a rehearsal is not ended for it."""
+    position = Position(rank=1, pid=os.getpid(), doing=Doing.STANDING, seconds=40)
+    event = Stalled(pid=0, time=0.0, ranks=(position,), world_size=2, apart=True)
+    monkeypatch.setattr(followed, "stalled", lambda *_: event)
+    training = followed.Followed(Training())
+    assert training.look(30.0) is event
+    assert not training.hung
+    training.looked = 0.0
+    assert training.look(30.0) is None
+    assert positions._all_stand([position], 30.0)
+    assert not positions._all_stand([position], 50.0)
 
 
 @pytest.mark.parametrize(
