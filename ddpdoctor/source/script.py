@@ -181,7 +181,8 @@ class Script(Meaning):
 
     def never_runs(self, line: int, column: int) -> bool:
         """Whether no call, or none of several ranks, comes to what begins at a place, as findings have it."""
-        nodes: list[ast.expr | ast.stmt] = [*self.nodes(ast.Call), *self.nodes(ast.Assign), *self.nodes(ast.Expr)]
+        kinds: tuple[type[ast.expr | ast.stmt], ...] = (ast.Call, ast.Assign, ast.Expr, ast.Name)
+        nodes = [each for kind in kinds for each in self.nodes(kind)]
         here = [each for each in nodes if each.lineno == line and self.place(each).column == column]
         of_ranks = not self._calls.get(DATA_PARALLEL)
         return any(literal.never_runs(self.tree, each) or (of_ranks and is_refused(self.tree, each)) for each in here)

@@ -105,13 +105,20 @@ def _meant(path: str) -> str | None:
     return f"{base}.{close[0]}" if close else None
 
 
-def _is_asked_for(script: Script, node: ast.AST) -> bool:
+def _is_asked_for(script: Script, node: ast.Attribute) -> bool:
     """Whether the file tests for a version, or catches what is raised."""
-    return (
-        any(
-            (isinstance(each, ast.Try) and each.handlers)
-            or (isinstance(each, ast.If) and "version" in ast.unparse(each.test).lower())
-            for each in script.tree.above(node)
-        )
-        or "hasattr" in script.text
-    )
+    return any(
+        (isinstance(each, ast.Try) and each.handlers)
+        or (isinstance(each, ast.If) and "version" in ast.unparse(each.test).lower())
+        for each in script.tree.above(node)
+    ) or any(_asks(each, node.attr) for each in script.nodes(ast.Call))
+
+
+def _asks(call: ast.Call, name: str) -> bool:
+    """Whether a call asks whether there is such a name, which it can ask of another object as well."""
+    match call:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=str(asked))]):
+            return asked == name
+        case ast.Call(func=ast.Name(id="hasattr")):
+            return True
+    return False

@@ -183,7 +183,7 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
         return True  # who is started, and with what, is not followed
     if any(_starts_python(tree, each) for each in calls):
         return True
-    if not any(resolve(tree, each.func) in STARTS for each in calls):
+    if not any(resolve(tree, each.func) in STARTS or _is_started_abroad(tree, each) for each in calls):
         return False
     function = tree.function(node)
     if function is None or function in seen:
@@ -196,6 +196,22 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
         if runs_in_parent(tree, site, seen | {function}):
             return True
     return False
+
+
+def _is_started_abroad(tree: Tree, call: ast.Call) -> bool:
+    """Whether a call hands a function of the file to a helper of another file, which starts ranks that run it."""
+    handed = [each.id for each in call.args if isinstance(each, ast.Name)]
+    if tree.abroad is None or not any(
+        isinstance(each.node, ast.FunctionDef) for name in handed for each in tree.lookup(name, call)
+    ):
+        return False
+    found = tree.abroad(resolve(tree, call.func) or "")
+    there, helper = found if found is not None else (tree, None)
+    if not isinstance(helper, ast.FunctionDef):
+        return False
+    names = {each.arg for each in helper.args.args}
+    spawns = [each for each in ast.walk(helper) if isinstance(each, ast.Call) and resolve(there, each.func) in SPAWN]
+    return any(isinstance(each.args[0], ast.Name) and each.args[0].id in names for each in spawns if each.args)
 
 
 def _are_alternatives(tree: Tree, one: ast.AST, other: ast.AST) -> bool:
