@@ -29,6 +29,8 @@ def _has_several(script: Script, call: ast.Call) -> bool:
     made = script.made_by(scaling, *SCALING) if scaling is not None else None
     number = keyword(made, "num_workers") if made is not None else None
     value = script.value(number) if number is not None else None
+    if isinstance(value, ast.Attribute) and (option := script.options().get(value.attr)) is not None:
+        value = keyword(option, "default")
     match value:
         case ast.Call(func=ast.Attribute(attr="get"), args=[_, else_]):
             value = else_  # of settings that say nothing else
