@@ -1,4 +1,4 @@
-"""A wrapper, a sampler or init_process_group is given a keyword that it does not have, or a text for a group.
+"""A wrapper, a sampler or a function of torch.distributed is given a keyword it does not have, or a text for a group.
 
 ## What happens
 
@@ -66,6 +66,18 @@ NAMES = {
     "DataLoader": "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout"
     " worker_init_fn multiprocessing_context generator prefetch_factor persistent_workers pin_memory_device in_order",
     "init_process_group": "backend init_method timeout world_size rank store group_name pg_options device_id",
+    "broadcast_object_list": "object_list src group device group_src",
+    "all_gather_object": "object_list obj group",
+    "gather_object": "obj object_gather_list dst group group_dst",
+    "scatter_object_list": "scatter_object_output_list scatter_object_input_list src group group_src",
+    "all_reduce": "tensor op group async_op",
+    "all_gather": "tensor_list tensor group async_op",
+    "broadcast": "tensor src group async_op group_src",
+    "reduce": "tensor dst op group async_op group_dst",
+    "gather": "tensor gather_list dst group async_op group_dst",
+    "scatter": "tensor scatter_list src group async_op group_src",
+    "barrier": "group async_op device_ids timeout",
+    "new_group": "ranks timeout backend pg_options use_local_synchronization group_desc device_id sort_ranks",
 }
 MEANT = {
     ("DistributedDataParallel", "device_id"): "device_ids=[local_rank]",
@@ -80,12 +92,16 @@ MEANT = {
     ("DataParallel", "gpu_ids"): "device_ids=[0, 1]",
     ("DistributedSampler", "world_size"): "num_replicas=world_size",
     ("DistributedSampler", "num_replica"): "num_replicas=world_size",
+    **{
+        (name, "source"): "src=..." for name in ("broadcast", "broadcast_object_list", "scatter", "scatter_object_list")
+    },
     ("init_process_group", "device_ids"): 'device_id=torch.device("cuda", local_rank)',
 }
 
 
 @log_pattern(
-    r"(?<![\w.])(DistributedDataParallel|FullyShardedDataParallel|DataParallel|DistributedSampler|init_process_group)(?:\.__init__)?\(\)"
+    r"(?<![\w.])(DistributedDataParallel|FullyShardedDataParallel|DataParallel|DistributedSampler|init_process_group"
+    r"|(?:all_)?gather_object|(?:broadcast|scatter)_object_list|all_reduce|all_gather|new_group)(?:\.__init__)?\(\)"
     r" got an unexpected keyword argument '(\w+)'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -117,6 +133,7 @@ ADDRESSES = {
     "torch.utils.data.DistributedSampler": "DistributedSampler",
     "torch.utils.data.DataLoader": "DataLoader",
     INIT: "init_process_group",
+    **{f"torch.distributed.{name}": name for name in NAMES if name[0].islower() and name != "init_process_group"},
 }
 
 
