@@ -44,6 +44,10 @@ class Around:
             for each in self.project.reach(self.path)
         )
 
+    def uses(self, word: str) -> bool:
+        """Whether a regular expression occurs in the file, or in one that it imports, through any number of files."""
+        return any(self.project.has(each, word) for each in self.project.below(self.path))
+
     def is_imported(self) -> bool:
         """Whether another file of those that are looked at imports the file."""
         return self._noted("is_imported", "", bool(self.project.importers.get(self.path)))

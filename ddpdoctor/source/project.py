@@ -155,17 +155,22 @@ class Project:
     def reach(self, path: str) -> frozenset[str]:
         """Return a file, those that it imports through any number of files, and those that import it with theirs."""
         if path not in self._reach:
-            found: set[str] = set()
-            waiting = [path]
-            while waiting and len(found) < MOST_FILES:
-                each = waiting.pop()
-                if each not in found:
-                    found.add(each)
-                    waiting += sorted(self.imports(each)[0])
+            found = self.below(path)
             for other in self._users(path):
                 found |= {other, *self.imports(other)[0]}
             self._reach[path] = frozenset(found)
         return self._reach[path]
+
+    def below(self, path: str) -> set[str]:
+        """Return a file, and those that it imports through any number of files."""
+        found: set[str] = set()
+        waiting = [path]
+        while waiting and len(found) < MOST_FILES:
+            each = waiting.pop()
+            if each not in found:
+                found.add(each)
+                waiting += sorted(self.imports(each)[0])
+        return found
 
     def _users(self, path: str) -> set[str]:
         """Return the files that import a file, also by way of the packages that pass its names on."""

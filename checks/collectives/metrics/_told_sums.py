@@ -49,8 +49,12 @@ def told_after(script: Script, loop: ast.For, held: str) -> ast.AST | None:
 
 def tells(call: ast.Call) -> bool:
     """Whether a call prints or logs what it is given, by its name: also ``log_metrics`` of an own service."""
-    name = ast.unparse(call.func).rpartition(".")[2]
-    return name in TELLS or name.startswith(("log_", "report_"))
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    is_logarithm = name == "log" and (owner in OF_NUMBERS or not (call.args or call.keywords))
+    return (name in TELLS and not is_logarithm) or name.startswith(("log_", "report_"))
+
+
+OF_NUMBERS = {"math", "torch", "np", "numpy", "cmath"}
 
 
 def _filled(node: ast.AST) -> str | None:

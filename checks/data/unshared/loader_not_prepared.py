@@ -107,13 +107,17 @@ def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
 def of_deepspeed(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loader of the loop that trains DeepSpeed's engine, which shares out only what it is given itself."""
     engines = script.calls("deepspeed.initialize")
-    if not engines or script.frameworks != {"deepspeed"} or project.does(SPLITS_BY_HAND):
+    if not engines or script.frameworks != {"deepspeed"} or project.uses(SPLITS_BY_HAND):
         return
-    if any(keyword(each, "training_data") is not None or is_open(each) for each in engines):
+    elsewhere = project.does(SPLITS_BY_HAND)
+    if any((keyword(each, "training_data") and not _is_dropped(script, each)) or is_open(each) for each in engines):
         return
     for loader in script.calls(LOADER):
         learned = script.learned(loader) if not is_sharded(loader) and not is_open(loader) else None
-        if learned is not None and not learned[1]:
+        if learned is None or learned[1]:
+            continue
+        is_at_hand = learned[0] is not None and script.function(learned[0]) is script.function(loader)
+        if is_at_hand or not elsewhere:
             yield Finding(
                 f"nothing shares out {script.code(loader.args[0]) if loader.args else 'the data'} among the ranks: "
                 "each goes through all of it",
@@ -127,6 +131,14 @@ def of_deepspeed(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(loader),
             )
+
+
+def _is_dropped(script: Script, engine: ast.Call) -> bool:
+    """Whether the loader that DeepSpeed returns, the third of four, is given a name that nothing reads."""
+    match script.tree.statement(engine):
+        case ast.Assign(targets=[ast.Tuple(elts=[_, _, ast.Name(id=name), _])]):
+            return name not in script.tree.read
+    return False
 
 
 SPLITS_BY_HAND = (

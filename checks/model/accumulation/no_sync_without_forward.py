@@ -38,10 +38,8 @@ AILMENT = Ailment("DDP543", Severity.WARNING)
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for blocks of no_sync that hold a backward and no call of the model."""
     for node in script.nodes(ast.With):
-        match node:
-            case ast.With(
-                items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(value=model, attr="no_sync")))], body=body
-            ):
+        match _entered(node), node.body:
+            case ast.Call(func=ast.Attribute(value=model, attr="no_sync")), body:
                 wrap = script.wrap(model)
                 code = script.code(model)
                 calls = [each for each in script.inside(*body) if isinstance(each, ast.Call)]
@@ -56,6 +54,16 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix("put the forward into the block as well"),
                         script.place(node),
                     )
+
+
+def _entered(node: ast.With) -> ast.expr | None:
+    """Return the one context of a block; of ``no_sync() if more else nullcontext()``, the first."""
+    match node.items:
+        case [ast.withitem(context_expr=ast.IfExp(body=chosen, orelse=other))]:
+            return chosen if "no_sync" in ast.unparse(chosen) else other
+        case [ast.withitem(context_expr=context)]:
+            return context
+    return None
 
 
 def _is_forward(node: ast.AST, code: str) -> TypeGuard[ast.Call]:
