@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP537", Severity.ERROR)
 EXCHANGES = (
-    r"prepare_model|DistributedDataParallel|\bDDP\b|[Ff]ully_?[Ss]hard|\bFSDP\b|deepspeed|[Aa]ccelerat|lightning"
+    r"prepare_model|DistributedDataParallel|\b(?:DDP|FSDP)\(|[Ff]ully_?[Ss]hard|deepspeed|[Aa]ccelerat|lightning"
     r"|transformers|horovod|all_reduce|reduce_scatter|\bignite\b|parallelize_module|prepare_trainer|torchtitan|megatron"
 )
 
@@ -54,7 +54,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             each for each in calls if (script.names_in(each[0].tree, each[1].func) or "").startswith("torch.optim.")
         )
         part, built = next(optimizers, (None, None))
-        if not {"backward", "step"} <= named or part is None or built is None or project.does(EXCHANGES):
+        if not {"backward", "step"} <= named or part is None or built is None or project.uses(EXCHANGES):
             continue
         model = _model(built)
         right = f"{model} = ray.train.torch.prepare_model({model})"
