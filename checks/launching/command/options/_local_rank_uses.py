@@ -32,24 +32,34 @@ DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
 MOVES = {"cuda", "to"}
 
 
+OF_GROUP = r"(?m:^)[ \t]*local_rank[ \t]*=[ \t]*(?:\w+\.)*get_rank\(\)[ \t]*(?:#[^\n]*)?(?m:$)"
+"""A variable of its own, which is given the rank in the group; the option of the same name stays what it was."""
+
+
 CALCULATED = (
-    r"(?:\blocal_rank\s*|(?m:^)[ \t]*(?:[\w.]+\s*,\s*)*(?:\w+\.)*local_rank\s*,[^=\n()\[\]]*)"
+    rf"(?:(?m:^)(?!{OF_GROUP})[^\n]*?\blocal_rank\s*|"
+    r"(?m:^)[ \t]*(?:[\w.]+\s*,\s*)*(?:\w+\.)*local_rank\s*,[^=\n()\[\]]*)"
     r"=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|\{|-?\d+\s*[,)#\n]))"
     r"|deepspeed|accelerate"
 )
 """What says that the local rank is made of something else, or that a launcher is used which passes the option."""
 
 
+def is_made_elsewhere(project: Around) -> bool:
+    """Whether the local rank can be made of something else than the option."""
+    return project.says(CALCULATED) or (project.says(OF_GROUP) and project.says(r"\.local_rank\s*=(?!=)"))
+
+
 def comes_from_elsewhere(project: Around) -> bool:
     """Whether the local rank can come from something else than the option."""
     if project.says(OTHER_SOURCES):
         return True
-    return project.says(VARIABLE) and (project.says(CALCULATED) or project.says(STORED))
+    return project.says(VARIABLE) and (is_made_elsewhere(project) or project.says(STORED))
 
 
 def use_elsewhere(script: Script, project: Around, option: ast.Call) -> Evidence | None:
     """Return where the option decides about a device in what imports the file with the options, or is imported."""
-    if project.says(CALCULATED):
+    if is_made_elsewhere(project):
         return None
     others = [*project.trees(r"\.local_rank\b")] if _is_asked(script, project, option) else []
     for path, tree in [(script.path, script.tree), *others]:
