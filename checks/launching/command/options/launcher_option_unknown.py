@@ -100,6 +100,32 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
         )
 
 
+SCRIPT = re.compile(r"\.py$|^-m$|^--(?:module|no[-_]python|run[-_]path)$|^--?h(?:elp)?$")
+"""What names a program to start, or says that none is to follow."""
+
+
+@lint
+def without_a_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for a command that hands its launcher the options of a script, and names no script."""
+    for each in launch.launches:
+        name = each.unknown.text.partition("=")[0] if each.unknown is not None else ""
+        words = each.command.words[len(each.before) :]
+        behind = words[words.index(each.unknown) :] if each.unknown in words else ()
+        if each.tool == "accelerate launch" or not name.startswith("--") or not behind:
+            continue
+        key, known = name.lstrip("-").replace("_", "-"), launcher_options(each.tool)
+        if closest(key, known) or any(other.startswith(key) for other in known):
+            continue
+        if any(word.is_open or SCRIPT.search(word.text) for word in behind):
+            continue
+        yield Finding(
+            f"{each.tool} is given no script to start: {name}, which it does not have, stands where the script is to",
+            (launch.seen(behind[0].line, f"train.py {name}"),),
+            Fix("name the script in front of its options", diff=f"-{name}\n+train.py {name}"),
+            launch.place(behind[0].line, behind[0].begin),
+        )
+
+
 DASHES = "\u2013\u2014\u2012\u2015"
 """What text processors make of two hyphens."""
 
