@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
+    lint,
     log_pattern,
     place,
     watch,
@@ -59,6 +60,7 @@ from ..hangs.calls._once_more import returned_early
 from ..hangs.source._orders import in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
+from ._groups_in_source import made_by_some_in
 from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, both_sides, on_mismatch
 from ._orders_told import (
@@ -70,6 +72,8 @@ from ._orders_told import (
 from ._submitted import STALLED_WARNING, TENSORS, submit_others
 
 if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
     from ..hangs._pairs import Pair
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
@@ -245,3 +249,19 @@ def of_groups_that_some_ranks_made(event: Ended, training: Training) -> Iterator
     """Yield a group that some ranks made by new_group, and others did not, in a training that came to its end."""
     if event.status == 0 and (found := made_by_some(training)):
         yield not_made_by_all(found)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a group that only some ranks make: they wait for the others, or meet another group of theirs."""
+    for call, test in made_by_some_in(script):
+        group = script.code(call)
+        yield Finding(
+            f"{group} is called by some ranks alone: all ranks of the job make each group, in one order",
+            (script.seen(call, "the same call on all ranks"), script.seen(test)),
+            Fix(
+                "make the group on all ranks, those that are not in it among them; only its members use it",
+                diff=f"-if {script.code(test)}:\n-    group = {group}\n+group = {group}",
+            ),
+            script.place(call),
+        )
