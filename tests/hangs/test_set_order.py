@@ -14,12 +14,34 @@ from ddpdoctor.checks.collectives.unequal import collective_order_mismatch
 from ddpdoctor.watch.events import Communication, Doing, Joining, PeerLost, Position, Progress, Site, Stalled
 from ddpdoctor.watch.training import Training
 
+RETURNED = """
+def sizes(names):
+    return {each: len(each) for each in {'a', 'b'}}
+def step(counts):
+    for name, count in counts.items():
+        reduce(name)
+step(sizes(1))
+"""
+FILLED = """
+class Meter:
+    def __init__(self):
+        self.sums = {}
+        for name in {'a', 'b'}:
+            self.sums[name] = 0
+    def step(self):
+        for name in self.sums:
+            reduce(name)
+"""
 SETS = (
     "for name in {'a', 'b'}:\n    reduce(name)\n",
     "for name in set(names):\n    reduce(name)\n",
     "for name in list(set(names)):\n    reduce(name)\n",
     "wanted = {each for each in names}\nfor name in wanted & tables.keys():\n    reduce(name)\n",
     "for name in frozenset(names).union(others):\n    if name:\n        reduce(name)\n",
+    "for name, part in {each: 1 for each in set(names)}.items():\n    reduce(name)\n",
+    RETURNED,
+    FILLED,
+    "found = []\nfor name in set(names):\n    found.append(name)\nfor i, name in enumerate(found):\n    reduce(name)\n",
     "def used():\n    return {1} - done\nfor name in used():\n    reduce(name)\n",
 )
 ORDERED = (
@@ -28,6 +50,9 @@ ORDERED = (
     "for name in dict.fromkeys(names):\n    reduce(name)\n",
     "for name in set(names):\n    for part in parts[name]:\n        reduce(part)\n",
     "names = {1}\nnames = sorted(names)\nfor name in names:\n    reduce(name)\n",
+    "def step(counts):\n    for name in counts:\n        reduce(name)\nstep(set(names))\nstep(['a', 'b'])\n",
+    "sums = {}\nfor name in {'a', 'b'}:\n    sums[name] = 0\nsums['c'] = 1\nfor name in sums:\n    reduce(name)\n",
+    "for name in {each: 1 for each in sorted(set(names))}:\n    reduce(name)\n",
     "while set(names):\n    reduce(name)\n",
     "reduce(set(names))\n",
 )
@@ -85,6 +110,27 @@ def test_the_loop_is_named_where_its_parts_meet(code: str, tmp_path: Path) -> No
         ):
             assert "is called in the order of a set, `for name in {'a', 'b'}` at line 1" in found.message
             assert "+for name in sorted({'a', 'b'}):" in found.fix.diff
+
+
+@pytest.mark.parametrize("code", [SETS[0], ORDERED[1]])
+def test_groups_joined_in_the_order_of_a_set(code: str, tmp_path: Path) -> None:
+    """Each part has a group of its own, and its tensors may all be of one size."""
+    site = site_in(code, tmp_path)
+    positions = tuple(
+        Position(
+            rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=9, operation="all_reduce", site=site,
+            recent=(Communication(1, 1.0, "all_reduce", group, "[4]", site),), stack=(site,),
+        )
+        for rank, group in enumerate("12")
+    )  # fmt: skip
+    stalled = Stalled(pid=0, time=9.0, ranks=positions, world_size=2)
+    is_set = code == SETS[0]
+
+    assert (hang_of(stalled, Training()) is Hang.ORDER) == is_set
+    if is_set:
+        (found,) = collective_order_mismatch.while_training.examine(stalled)
+        assert "is called in the order of a set" in found.message
+        assert [each.seen for each in found.evidence[:2]] == ["in group 1", "in group 2"]
 
 
 @pytest.mark.parametrize(("after", "expected"), [("", Loss.JOINS), ("    meter.update(last)\n", Loss.SHAPES)])

@@ -36,7 +36,7 @@ from .source._guards import crossed, guarded
 from .source._handlers import handling
 from .source._logged import logged_under_a_test
 from .source._one_rank import DEFAULT, alone
-from .source._orders import in_order_of_a_set, turned
+from .source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 from .source._registered import registered
 
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -186,7 +186,7 @@ def _of_some(event: Stalled, training: Training) -> Hang | None:
         return Hang.CALLED_BACK
     if of_thread(event):
         return Hang.THREADS
-    if in_two_groups(event):
+    if in_two_groups(event) or groups_in_order_of_a_set(event):
         return Hang.ORDER
     if synced_by_some(event.ranks, training):
         return Hang.METRICS

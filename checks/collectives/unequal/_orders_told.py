@@ -10,7 +10,7 @@ from ddpdoctor.check import Evidence, Finding, Fix, place
 from ..hangs._told import seen, short, table
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Stalled, Table
+    from ddpdoctor.check import Communication, Stalled, Table
 
     from ..hangs._pairs import Pair
     from ..hangs.calls._compared import TwoGroups
@@ -25,8 +25,10 @@ def told_as_order_of_a_set(pair: Pair, loop: ast.For, proof: tuple[Evidence, ...
         f"{ours.operation} at {short(ours.site)} is called in the order of a set, `for {target} in {through}` at line "
         f"{loop.lineno}: rank {rank} is at another {target} than rank {other}",
         (
-            Evidence(ours.shapes, "the same part on all ranks", f"rank {rank}, number {ours.number} of its group"),
-            Evidence(theirs.shapes, "", f"rank {other}, number {theirs.number} of its group"),
+            Evidence(
+                _part(ours, theirs), "the same part on all ranks", f"rank {rank}, number {ours.number} of its group"
+            ),
+            Evidence(_part(theirs, ours), "", f"rank {other}, number {theirs.number} of its group"),
             Evidence("texts have another hash in each process", "one order on all ranks", "Python, PYTHONHASHSEED"),
             *proof,
         ),
@@ -37,6 +39,11 @@ def told_as_order_of_a_set(pair: Pair, loop: ast.For, proof: tuple[Evidence, ...
         place(ours.site),
         table=positions,
     )
+
+
+def _part(call: Communication, other: Communication) -> str:
+    """Return what tells a call from that of another rank: its tensors, or its group."""
+    return call.shapes if call.group == other.group else f"in group {call.group}"
 
 
 def told_as_turned_branches(found: Turned, event: Stalled) -> Finding:

@@ -57,7 +57,7 @@ from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import mismatch
 from ..hangs.calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
-from ..hangs.source._orders import in_order_of_a_set, turned
+from ..hangs.source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._groups_in_source import made_by_some_in
@@ -187,7 +187,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collectives of two ranks that do not match."""
     if groups := in_two_groups(event):
         yield told_as_two_groups(groups, event)
-    elif pair := first_mismatch(event.ranks):
+    elif pair := groups_in_order_of_a_set(event) or first_mismatch(event.ranks):
         (_, ours), (_, theirs) = pair
         if ours.operation == theirs.operation == NEW_GROUP:
             yield told_as_groups_in_other_orders(pair, seen(event), table(event))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Position, Site, both_in_other_order
+from ddpdoctor.check import Doing, Position, Site, both_in_other_order
 
 from ..._sets import loop_through_a_set
 
@@ -44,6 +44,16 @@ def in_order_of_a_set(pair: Pair) -> ast.For | None:
     """Return the loop through a set that both ranks make the same call in, on different parts of it."""
     (_, ours), (_, theirs) = pair
     return loop_through_a_set(ours.site) if (ours.operation, ours.site) == (theirs.operation, theirs.site) else None
+
+
+def groups_in_order_of_a_set(event: Stalled) -> Pair | None:
+    """Return two ranks that wait at one line of a loop through a set, each in a group of its own turn."""
+    waiting = [(each.rank, each.recent[-1]) for each in event.doing(Doing.WAITING) if each.recent]
+    for (one, ours), (other, theirs) in combinations(waiting, 2):
+        pair = (one, ours), (other, theirs)
+        if ours.group and theirs.group and ours.group != theirs.group and in_order_of_a_set(pair) is not None:
+            return pair
+    return None
 
 
 def _calls(position: Position) -> Iterator[tuple[Site, str]]:
