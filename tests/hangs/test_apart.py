@@ -363,3 +363,56 @@ def test_a_message_that_is_longer_than_its_buffer_ends_the_rank_that_receives_it
     slugs = [each.check.slug for each in Dispatcher(CHECKS).see(event)]
 
     assert slugs == (["collective-shape-mismatch"] if told else ["rank-died-or-stuck"])
+
+
+HELPERS = """\
+{decorator}
+def longest(own):
+    dist.all_reduce(own)
+
+def collate(rows):
+    {before}
+    longest(rows)
+
+def step(model, batch):
+    {loop}
+    model(batch)
+
+def train():
+    for batch in rows:
+        collate(batch)
+        step(model, batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "before", "loop", "said"),
+    [
+        ("@lru_cache(maxsize=None)", "rows += 1", "batch += 1", "longest() keeps its results, by `@lru_cache` at"),
+        ("@functools.cache", "rows += 1", "batch += 1", "by `@functools.cache`"),
+        ("@timed", "if rows.isnan().any():", "batch += 1", "under `if rows.isnan().any()` at"),
+        ("@timed", "rows += 1", "batch += 1", "has left that out"),
+        ("@lru_cache", "rows += 1", "for part in batch:", "had gone on to"),  # it can be behind in that loop
+    ],
+    ids=["kept", "kept by cache", "under a test", "unknown why", "a loop within"],
+)
+def test_a_call_in_a_helper_is_left_out_in_the_loop_that_calls_it(
+    script: Script, decorator: str, before: str, loop: str, said: str
+) -> None:
+    """The other rank is in another helper of the same loop, as its stack tells."""
+    indent = ["    " if each.endswith(":") else "" for each in (before, loop)]
+    code = HELPERS.format(decorator=decorator, before=before, loop=loop)
+    code = code.replace("    longest(rows)", f"    {indent[0]}longest(rows)")
+    path = script(code.replace("    model(batch)", f"    {indent[1]}model(batch)"))
+    ranks = (
+        Progress(rank=0, forwards=16, recent=(call("[1]", 5, site=Site(path, 3, "longest")),)),
+        Progress(rank=1, forwards=17, recent=(call("[1]", 4),)),
+    )
+    stack = Site(path, 11, "step"), Site(path, 16, "train")
+    lost = Failed(pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=stack[0])
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks, stack=stack)
+    [told] = [
+        each.finding for each in Dispatcher(CHECKS).see_of(Training(), event) if each.check.slug == "ranks-diverge"
+    ]
+
+    assert said in told.message

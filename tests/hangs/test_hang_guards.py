@@ -538,3 +538,49 @@ def test_a_host_that_does_not_answer_is_named(script: str) -> None:
     for healthy in (Peer("10.0.0.1", "10.0.0.2", 0, 0, "eth0"), Peer("10.0.0.1", "10.0.0.2", 9, 1, "eth0")):
         [(slug, _, _)] = of_two_hosts(waiting, healthy)
         assert slug == "slow-rank"
+
+
+FIRST = """\
+import torch.distributed as dist
+@contextmanager
+def main_first():
+    if dist.get_rank() != 0:
+        dist.barrier()
+    yield
+    if dist.get_rank() == 0:
+        dist.barrier()
+
+def load():
+    with main_first():
+        if not os.path.exists(CACHE):
+            build()
+            dist.barrier()
+
+load()
+wrap(model)
+"""
+
+
+def of_main_first(file: str, *numbers: int) -> list[tuple[str, str, int | None]]:
+    """Ask where rank 0 waits in its half, and the other rank is past its own; these are the barriers of rank 0."""
+    lines = [14, 8][-len(numbers) :]
+    zero = tuple(
+        Communication(number, 1.0, "barrier", "0", "", Site(file, line, "load"))
+        for number, line in zip(numbers, lines, strict=True)
+    )
+    one = (Communication(1, 1.0, "barrier", "0", "", Site(file, 5, "main_first")),)
+    return asked(
+        waits(file, 0, "barrier", 8, 11, 16, recent=zero),
+        waits(file, 1, "DistributedDataParallel()", 17, recent=one),
+    )
+
+
+def test_a_barrier_that_met_one_half_of_a_pair_is_named(tmp_path: Path) -> None:
+    """Rank 0 waits in the other half, which is not what it calls alone."""
+    file = tmp_path / "first.py"
+    file.write_text(FIRST)
+    [(slug, message, line)] = of_main_first(str(file), 1, 2)
+
+    assert (slug, line) == ("rank0-only-collective", 14)
+    assert "rank 0 called barrier at first.py:14, under `if not os.path.exists(CACHE)`: it met the barrier" in message
+    assert "which is to meet the one at first.py:8, where rank 0 waits in vain" in message

@@ -20,6 +20,8 @@ class Best:
 
 def step(model, batch, number):
     loss = model(batch).mean()
+    low = loss.isnan().any()
+    known = number > 3
     if {test}:
         loss.backward()
 
@@ -27,7 +29,7 @@ if __name__ == "__main__":
     for number, batch in enumerate(loader):
         step(model, batch, number)
 """
-REDUCES, SYNCS, BACKWARD, STEPS = 3, 6, 11, 15
+REDUCES, SYNCS, BACKWARD, STEPS = 3, 6, 13, 17
 
 
 def written(folder: Path, test: str = "loss.item() < 1") -> str:
@@ -55,7 +57,9 @@ def test_that_of_the_only_caller_is_found(tmp_path: Path) -> None:
     assert above(Site(str(called_twice), REDUCES, "sync")) == []
 
 
-@pytest.mark.parametrize(("test", "told"), [("loss.item() < 1", True), ("number % 2 == 0", False)])
+@pytest.mark.parametrize(
+    ("test", "told"), [("loss.item() < 1", True), ("number % 2 == 0", False), ("low", True), ("known", False)]
+)
 def test_a_rank_that_has_left_the_function_has_passed_its_test(tmp_path: Path, test: str, told: bool) -> None:  # noqa: FBT001
     """It stands at the line that has called it; a test of a number that all ranks count alike tells nothing."""
     file = written(tmp_path, test)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, tests_around
+from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, statement_at, tests_around, tree_of
 
 from ..hangs._pairs import BY_HANDLE, MESSAGES, begun
 from ..hangs._told import seen, short, table, where
@@ -31,7 +31,12 @@ def under_a_test(event: Stalled) -> Finding | None:
                 for each in beside if other is not one else ():
                     if tests[0] not in tests_around(each.file, each.line) and _has_passed(one, inner, other, each):
                         return _decided_apart(one, inner, tests[0], other, event)
-                if other is not one and not beside and _has_returned(one, inner, other) and _is_computed(tests[0]):
+                if (
+                    other is not one
+                    and not beside
+                    and _has_returned(one, inner, other)
+                    and _is_computed(tests[0], inner)
+                ):
                     return _decided_apart(one, inner, tests[0], other, event)
     return None
 
@@ -60,9 +65,19 @@ def _has_returned(one: Position, inner: Site, other: Position) -> bool:
     return any((each.file, each.line) in lines for each in one.stack[one.stack.index(inner) + 1 :])
 
 
-def _is_computed(test: str) -> bool:
-    """Whether a test looks at a number of this rank's own: a loss, or what a method gives."""
-    calls = (each for each in ast.walk(ast.parse(test, mode="eval")) if isinstance(each, ast.Call))
+def _is_computed(test: str, at: Site) -> bool:
+    """Whether a test looks at a number of this rank's own: a loss, or what a method gives, in a variable or not."""
+    tree = tree_of(at.file)
+    statement = statement_at(tree, at.line)
+    function = tree.function(statement) if statement is not None else None
+    asked = ast.parse(test, mode="eval").body
+    names = {each.id for each in ast.walk(asked) if isinstance(each, ast.Name)}
+    held = [
+        each.value
+        for each in (ast.walk(function) if function is not None else ())
+        if isinstance(each, ast.Assign) and any(isinstance(to, ast.Name) and to.id in names for to in each.targets)
+    ]
+    calls = (each for value in (asked, *held) for each in ast.walk(value) if isinstance(each, ast.Call))
     return any(isinstance(each.func, ast.Attribute) and each.func.attr in OF_TENSORS for each in calls)
 
 

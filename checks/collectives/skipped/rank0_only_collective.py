@@ -67,11 +67,13 @@ from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
+from ..hangs.source._halves import out_of_turn
 from ..hangs.source._one_rank import Guarded, alone, shown
 from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
+from ._out_of_turn import told_as_out_of_turn
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -109,6 +111,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 
 
 def _under_a_condition(event: Stalled) -> Iterator[Finding]:
+    if turn := out_of_turn(event):
+        yield told_as_out_of_turn(turn, event)
+        return
     if found := alone(event):
         yield _alone(found, event)
         return

@@ -12,7 +12,7 @@ from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joine
 from .._pairs import POINT_TO_POINT, Pair
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
-from ._callers import caller_of, left_alike, share_a_loop
+from ._callers import caller_of, left_alike, meeting, share_a_loop
 from ._compared import first_mismatch
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
         for other in event.progress:
             if other.forwards > one.forwards and call.number > _last(other, call.group):
                 alike = _is_between(one.rank, training) and _passes(one.rank, training) == _passes(other.rank, training)
-                going = _place(event, other)
+                via, going = _lines(event, other, call.site)
                 return GoneOn(
                     one.rank, call, one.forwards, other.rank, other.forwards, going,
-                    _batches(one.rank, other.rank, training), _skipped(call.site, going, alike=alike),
-                    caller_of(call.site, going) if going else None,
+                    _batches(one.rank, other.rank, training), _skipped(call.site, going, via, alike=alike),
+                    via,
                 )  # fmt: skip
     return None
 
@@ -145,6 +145,15 @@ def _place(event: PeerLost, other: Progress) -> Site | None:
     return next((each.site for each in event.others if each.rank == other.rank), None)
 
 
+def _lines(event: PeerLost, other: Progress, call: Site) -> tuple[Site | None, Site | None]:
+    """Return the line from which the function of a call was called, where another rank is in that one; its own line."""
+    going = _place(event, other)
+    if going is None or (via := caller_of(call, going)) is not None or going.function == call.function:
+        return (via if going is not None else None), going
+    is_first = bool(event.others) and event.others[0].rank == other.rank
+    return (meeting(call, event.stack) if is_first else None) or (None, going)
+
+
 def _passes(rank: int, training: Training) -> list[tuple[int, int, int]]:
     """List the passes that a rank has come to the end of: the loader, its number, the batches."""
     return [(each.loader, each.number, each.batches) for each in training.of(EpochEnded, rank=rank, complete=True)]
@@ -156,7 +165,7 @@ def _is_between(rank: int, training: Training) -> bool:
     return bool(started and ended) and (started[-1].loader, started[-1].number) == (ended[-1].loader, ended[-1].number)
 
 
-def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
+def _skipped(call: Site, going: Site | None, via: Site | None, *, alike: bool) -> bool | None:
     """Decide whether a rank in a later forward left a call out, as far as the two lines tell it.
 
     It did in the innermost loop of the call, or of the line that calls its function; and in an outer one where both
@@ -165,7 +174,7 @@ def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
     if going is None:
         return None
     same = (going.file, going.function) == (call.file, call.function)
-    at = call if same else caller_of(call, going)
+    at = call if same else via
     if at is None:
         return None
     shared = share_a_loop(at, going) and (alike or left_alike(at.file, going.line, at.line))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Site, last_name, runs_alike, tests_around, tree_of
+from ddpdoctor.check import Site, decided_at, last_name, runs_alike, tests_around, tree_of
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Tree
+    from collections.abc import Iterable, Sequence
+
+    from ddpdoctor.check import Guard, Tree
 
 LEAVES = (ast.Break, ast.Return, ast.Continue, ast.Try)
 DEEPEST = 4  # callers
+CACHES = re.compile(r"(?:^|\.)(?:lru_cache|cache|cached|memoi[sz]e\w*|cached_property|cachedmethod|cachedproperty)$")
+"""Decorators that keep what a function has returned, and do not run it again."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -24,6 +29,24 @@ def caller_of(call: Site, going: Site) -> Site | None:
         return None
     caller = _only_caller(call)
     return caller if caller is not None and caller.function == going.function else None
+
+
+def meeting(call: Site, stack: Sequence[Site]) -> tuple[Site, Site] | None:
+    """Return the two lines of one function that lead to a call, and to where another rank is, by its stack.
+
+    None where that rank is in a loop of a function which is called there: it can be behind in that one.
+    """
+    at: Site | None = call
+    for _ in range(DEEPEST):
+        if at is None:
+            break
+        for site in stack:
+            if (site.file, site.function) == (at.file, at.function):
+                return at, site
+            if share_a_loop(site, site):
+                break
+        at = _only_caller(at)
+    return None
 
 
 def _only_caller(call: Site) -> Site | None:
@@ -46,6 +69,43 @@ def tests_above(call: Site) -> list[tuple[str, Site]]:
             break
         found += [(test, site) for test in tests_around(site.file, site.line) if "__name__" not in test]
         site = _only_caller(site)
+    return found
+
+
+def decided_above(call: Site, going: Site) -> list[tuple[Guard, Site]]:
+    """Return what decides, where ranks can answer otherwise, whether one comes to a call; nearest first.
+
+    The other rank is at ``going``: what decides there as well has let both through.
+    """
+    passed = {each.words for each in decided_at(going.file, going.line)}
+    return [
+        (guard, site)
+        for site in ways_to(call, going)
+        for guard in decided_at(site.file, site.line)
+        if guard.words not in passed or site.function != going.function
+    ]
+
+
+def cached(lines: Iterable[Site]) -> tuple[str, Site] | None:
+    """Return the decorator of the first function, of those that these lines are in, whose results are kept."""
+    for site in lines:
+        for each in tree_of(site.file).of(ast.FunctionDef):
+            if each.name == site.function and each.lineno <= site.line <= (each.end_lineno or 0):
+                for kept in each.decorator_list:
+                    name = ast.unparse(kept.func if isinstance(kept, ast.Call) else kept)
+                    if CACHES.search(name):
+                        return name, Site(site.file, kept.lineno, each.name)
+    return None
+
+
+def ways_to(call: Site, going: Site | None) -> list[Site]:
+    """Return the lines that lead to a call, the innermost first, up to the function that another rank is in."""
+    found: list[Site] = []
+    site: Site | None = call
+    while site is not None and len(found) < DEEPEST:
+        found.append(site)
+        is_last = going is not None and (site.file, site.function) == (going.file, going.function)
+        site = None if is_last else _only_caller(site)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, Doing, Position, Site, condition_of_callers, rank_block, rank_condition
 
 from .._pairs import MESSAGES, POINT_TO_POINT, met_elsewhere
+from ._halves import other_halves
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, RankBlock, Stalled
@@ -32,7 +33,7 @@ def guarded(event: Stalled) -> Guarded | None:
         others = [each for each in event.ranks if each is not position]
         for site in position.stack or (position.site,):
             block = rank_block(site.file, site.line, otherwise=True)
-            if block and any(_is_outside(each, block) for each in others):
+            if block and not other_halves(site) and any(_is_outside(each, block) for each in others):
                 return Guarded(position, block.test, site)
     return None
 

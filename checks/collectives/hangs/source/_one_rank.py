@@ -21,6 +21,7 @@ from ddpdoctor.check import (
 )
 
 from .._pairs import MESSAGES
+from ._halves import other_halves
 from ._source_alone import is_called_alone
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _waits_alone(event: Stalled) -> Iterator[Guarded]:
             if (
                 guard
                 and not _can_be_answered(event, site)
+                and not other_halves(site)
                 and not any(_is_beside(site, other) for other in event.ranks if other is not position)
             ):
                 yield Guarded(position, position.site, site, guard, called(position.site, position.operation))

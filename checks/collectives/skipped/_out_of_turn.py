@@ -1,0 +1,39 @@
+"""What is said of a call that has met one half of "one rank first", so that the other half waits in vain."""
+
+from __future__ import annotations
+
+from linecache import getline
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Evidence, Finding, Fix, place
+
+from ..hangs._told import seen, short, table
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Stalled
+
+    from ..hangs.source._halves import OutOfTurn
+
+
+def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
+    """Return the call that has met one half of "one rank first", whose other half then waits."""
+    call, theirs, name = found.call, found.theirs, found.call.operation
+    under = f", {found.under}" if found.under else ""
+    number = f"number {call.number} of its group"
+    return Finding(
+        f"rank {found.rank} called {name} at {short(call.site)}{under}: it met the {theirs.operation} of rank "
+        f"{found.other} at {short(theirs.site)}, which is to meet the one at {short(found.half)}, where rank "
+        f"{found.rank} waits in vain",
+        (
+            Evidence(f"{name} at {short(call.site)}, {number}", "", f"rank {found.rank}"),
+            Evidence(f"{theirs.operation} at {short(theirs.site)}, {number}", "", f"rank {found.other}"),
+            *seen(event),
+        ),
+        Fix(
+            f"take the {name} at {short(call.site)} out, or let all ranks make it: {found.half.function} lets the "
+            "ranks wait for each other by itself",
+            diff=f"-{getline(call.site.file, call.site.line).strip()}" if call.site else "",
+        ),
+        place(call.site, rank=found.rank),
+        table=table(event),
+    )
