@@ -44,6 +44,30 @@ def test_what_calls_a_function_is_read_from_where_it_is_given(tmp_path: Path, co
     assert (found.caller if found else None) is REGISTERED[code]
 
 
+@pytest.mark.parametrize(
+    ("base", "called", "found"),
+    [
+        ("threading.Thread", "", Caller.THREAD),
+        ("Base", "", None),
+        ("threading.Thread", "averages.share(1)\n", None),  # what is called in turn, too
+    ],
+)
+def test_a_helper_of_a_class_of_threads_runs_in_the_thread(
+    tmp_path: Path, base: str, called: str, found: Caller | None
+) -> None:
+    """By its `run`, which Python calls; the line that makes the thread is told."""
+    file = tmp_path / "train.py"
+    file.write_text(
+        f"import threading\nclass Averages({base}):\n    def run(self):\n        self.share(1)\n"
+        f"    def share(self, value):\n        dist.all_reduce(value)\n"
+        f"averages = Averages()\naverages.start()\n{called}"
+    )
+    callback = callback_around(str(file), 6)
+
+    assert (callback.caller if callback else None) is found
+    assert callback is None or (callback.name, callback.line) == ("run", 7)
+
+
 def test_a_method_that_is_a_handler_and_the_end_of_an_object_are_found(tmp_path: Path) -> None:
     """Of another class the method of the same name is none."""
     file = tmp_path / "train.py"

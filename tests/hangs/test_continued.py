@@ -16,6 +16,16 @@ BAD = """for x in loader:
     step(x)
 """
 COUNTED = "for i in range(9):\n    if i == 3:\n        continue\n    step(i)\n"
+RETURNS = """def step(x):
+    try:
+        loss = forward(x)
+    except ValueError:
+        return
+    loss.backward()
+for x in loader:
+    step(x)
+"""
+TWO = RETURNS.replace("    try:\n        loss = forward(x)\n", "    if x is None: return\n    try:\n")
 NONE = "for x in loader:\n    y = 1\n    z = 2\n    step(x)\n"
 
 
@@ -30,6 +40,25 @@ def test_the_continue_is_named_where_batches_are_as_many(
     """Ranks that made as many forwards, or were given other numbers of batches, have another cause."""
     file = tmp_path / "train.py"
     file.write_text(code)
+    training = given(batches)
+
+    assert ("`continue` at line 3" in told(file, training, forwards, 4)[0]) is (line == 3)
+    assert told(file, training, forwards, 4)[1] == line
+
+
+@pytest.mark.parametrize(("code", "line"), [(RETURNS, 5), (TWO, 6)])
+def test_the_return_of_a_helper_is_named_where_it_is_the_only_one(tmp_path: Path, code: str, line: int) -> None:
+    """A loader gave both as many batches, and the handler of an exception has left the step of one out."""
+    file = tmp_path / "train.py"
+    file.write_text(code)
+    message, place = told(file, given((8, 8)), (7, 8), 6, 8)
+
+    assert ("`return` at line 5, under `except ValueError`, leads past a step" in message) is (code == RETURNS)
+    assert place == line
+
+
+def given(batches: tuple[int, int]) -> Training:
+    """Return a training in which loaders have so many batches."""
     training = Training()
     for rank in (0, 1):
         training.add(
@@ -37,14 +66,16 @@ def test_the_continue_is_named_where_batches_are_as_many(
                          dataset="TensorDataset", length=64, batch_size=4, drop_last=False, workers=0, iterable=False,
                          sampler=None, given=0, owning_library="", subgroups=False)
         )  # fmt: skip
-    at = Site(str(file), 4, "main")
+    return training
+
+
+def told(file: Path, training: Training, forwards: tuple[int, int], *lines: int) -> tuple[str, int | None]:
+    """Return message and line of what is found where rank 1 is lost at these lines, and rank 0 has ended."""
+    stack = tuple(Site(str(file), line, "main") for line in lines)
     lost = Failed(
-        pid=1, time=1.6, rank=1, site=at, error="RuntimeError", text="RuntimeError: Connection closed by peer"
+        pid=1, time=1.6, rank=1, site=stack[0], error="RuntimeError", text="RuntimeError: Connection closed by peer"
     )
     progress = tuple(Progress(rank=rank, forwards=forwards[rank], recent=(), ended=rank == 0) for rank in (0, 1))
-    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), ended=(0,), progress=progress, stack=(at,))
-
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), ended=(0,), progress=progress, stack=stack)
     (finding,) = by_those_who_lost_it.examine(event, training)
-
-    assert finding.place.line == line
-    assert ("`continue` at line 3" in finding.message) is (line == 3)
+    return finding.message, finding.place.line

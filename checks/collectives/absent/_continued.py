@@ -1,11 +1,12 @@
-"""A rank that has come to its end with fewer steps, since a `continue` has led it past one that the others made."""
+"""A rank that has come to its end with fewer steps, since a way past one has led it on: a `continue`, or a `return`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place
+from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place, returns_above
 
+from ..hangs.calls._callers import share_a_loop
 from ..hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
@@ -13,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Continued(NamedTuple):
-    """The rank that has ended, its forwards and the others' one; the line of the `continue`, and its test."""
+    """The rank that has ended, its forwards and the others' one; the way past a step, and what it is under."""
 
     rank: int
     forwards: int
     more: int
     site: Site
-    test: str
+    way: str
+    under: str
 
 
 def left_out_by_continue(event: PeerLost, gone: int, training: Training) -> Continued | None:
@@ -33,7 +35,16 @@ def left_out_by_continue(event: PeerLost, gone: int, training: Training) -> Cont
         return None
     for at in event.stack:
         if way := continue_before(at.file, at.line, at):
-            return Continued(gone, steps[gone], steps[lost.rank], Site(at.file, way[0], at.function), way[1])
+            return Continued(
+                gone, steps[gone], steps[lost.rank], Site(at.file, way[0], at.function), "continue", f"if {way[1]}"
+            )
+    for at in event.stack:
+        ways = returns_above(at.file, at.line)
+        if len(ways) == 1 and ways[0].test:
+            line = Site(at.file, ways[0].line, at.function)
+            return Continued(gone, steps[gone], steps[lost.rank], line, ways[0].kind, ways[0].test)
+        if ways or share_a_loop(at, at):
+            break
     return None
 
 
@@ -41,11 +52,11 @@ def past_a_step(found: Continued, event: PeerLost, fix: Fix) -> Finding:
     """Return what it led to."""
     rank, other, line = found.rank, event.others[0], found.site.line
     return Finding(
-        f"rank {rank} has come to the end of the script with fewer steps than rank {other.rank}: `continue` at line "
-        f"{line}, under `if {found.test}`, leads past a step that the others make",
+        f"rank {rank} has come to the end of the script with fewer steps than rank {other.rank}: `{found.way}` at line "
+        f"{line}, under `{found.under}`, leads past a step that the others make",
         (
             Evidence(f"{found.forwards} forwards, and its program came to its end", str(found.more), f"rank {rank}"),
-            Evidence(f"if {found.test}", "one answer for all ranks", str(found.site)),
+            Evidence(found.under, "one answer for all ranks", str(found.site)),
             Evidence(other.said, "", f"rank {other.rank}"),
         ),
         fix,

@@ -35,6 +35,7 @@ REGISTER = {
 METHODS = {"add_signal_handler": Caller.SIGNAL, "submit": Caller.THREAD, "run_in_executor": Caller.THREAD}
 """Methods of loops and executors, whose type is not known."""
 FINALIZER = "__del__"
+DEEPEST = 4  # calls
 
 
 class Callback(NamedTuple):
@@ -54,11 +55,24 @@ class Callback(NamedTuple):
 def callback_around(file: str, line: int) -> Callback | None:
     """Return the function of that kind around a line, the innermost first; None where there is none.
 
-    One that the file calls by its name as well is none: where it was called in turn, it is no callback.
+    One that the file calls by its name as well is none: where it was called in turn, it is no callback. A helper is
+    in the callback that holds its one call.
     """
     tree = tree_of(file)
-    statement = statement_at(tree, line)
-    return callback_of(tree, statement) if statement is not None else None
+    node: ast.AST | None = statement_at(tree, line)
+    for _ in range(DEEPEST):
+        if node is None or (found := callback_of(tree, node)) is not None:
+            return found if node is not None else None
+        node = _only_call(tree, node)
+    return None
+
+
+def _only_call(tree: Tree, node: ast.AST) -> ast.Call | None:
+    """Return the one call of the function around a node, by its name in this file."""
+    function = next((each for each in tree.above(node) if isinstance(each, FUNCTIONS)), None)
+    name = getattr(function, "name", "")
+    calls = [each for each in tree.of(ast.Call) if name and ast.unparse(each.func).rpartition(".")[2] == name]
+    return calls[0] if len(calls) == 1 else None
 
 
 def callback_of(tree: Tree, node: ast.AST) -> Callback | None:
@@ -75,6 +89,8 @@ def callback_of(tree: Tree, node: ast.AST) -> Callback | None:
 def _registered(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[Caller, int]]:
     if function.name == FINALIZER:
         yield Caller.OBJECT, function.lineno
+    if function.name == "run" and (made := _thread_made(tree, function)):
+        yield Caller.THREAD, made
     for decorator in function.decorator_list:
         if caller := REGISTER.get(resolve(tree, decorator) or ""):
             yield caller, decorator.lineno
@@ -84,6 +100,15 @@ def _registered(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) ->
         given = [*call.args, *(each.value for each in call.keywords if each.arg in {"target", "function"})]
         if caller is not None and any(_is_it(tree, each, function) for each in given):
             yield caller, call.lineno
+
+
+def _thread_made(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the line that makes a thread of the class whose ``run`` a function is; 0 where it is none of a thread."""
+    owner = tree.class_of(function)
+    if owner is None or not any(REGISTER.get(resolve(tree, base) or "") is Caller.THREAD for base in owner.bases):
+        return 0
+    made = (call.lineno for call in tree.of(ast.Call) if ast.unparse(call.func).rpartition(".")[2] == owner.name)
+    return next(made, owner.lineno)
 
 
 def _is_it(tree: Tree, node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
