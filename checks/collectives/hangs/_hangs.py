@@ -25,6 +25,7 @@ from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
 from .calls._branches import in_branch
+from .calls._circles import circle
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, roots_apart, uneven
 from .calls._members import passed_over
 from .calls._once_more import once_more
@@ -247,7 +248,7 @@ def _unlike(event: Stalled, training: Training) -> Hang:
         return Hang.UNSENT if not odd else Hang.METRICS if logged_under_a_test(event) else Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
-        return Hang.DIVERGED if iterations(event) else Hang.ROOTS if roots_apart(event) else Hang.SAME
+        return _at_one_line(event)
     if uneven(event, training):
         return Hang.UNEVEN
     if guarded(event):
@@ -255,6 +256,13 @@ def _unlike(event: Stalled, training: Training) -> Hang:
     if behind_a_batch(event.ranks):
         return Hang.BATCH
     return _in_a_loop(event, training)
+
+
+def _at_one_line(event: Stalled) -> Hang:
+    """Decide where all ranks wait in one operation at one line."""
+    if circle(event):
+        return Hang.ORDER
+    return Hang.DIVERGED if iterations(event) else Hang.ROOTS if roots_apart(event) else Hang.SAME
 
 
 def _in_a_loop(event: Stalled, training: Training) -> Hang:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, place
 
+from ..._findings.few import few
 from ..hangs._told import seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Communication, Stalled, Table
 
     from ..hangs._pairs import Pair
+    from ..hangs.calls._circles import Link
     from ..hangs.calls._compared import TwoGroups
     from ..hangs.source._orders import Turned
 
@@ -87,6 +89,36 @@ def told_as_two_groups(found: TwoGroups, event: Stalled) -> Finding:
             "-if rank == 0: ...   # first, then second\n-else: ...           # second, then first",
         ),
         place(call.site, rank=one.rank),
+        table=table(event),
+    )
+
+
+def told_as_circle(links: tuple[Link, ...], event: Stalled) -> Finding:
+    """Return which rank waits for which, each in a group that the other one comes to later."""
+    first = links[0]
+    around = "; ".join(
+        f"rank {each.rank} in the group of {', '.join(map(str, each.members[:8]))}, for rank {each.awaited}"
+        for each in few(links, lambda each: each.members)
+    )
+    return Finding(
+        f"the ranks wait for each other in a circle, in {first.call.operation} at {short(first.call.site)}: {around}",
+        (
+            *(
+                Evidence(
+                    f"{each.call.operation}, number {each.call.number} of group {each.call.group}",
+                    "the groups in one order on all ranks",
+                    f"rank {each.rank}",
+                )
+                for each in links
+            ),
+            *seen(event),
+        ),
+        Fix(
+            "let each rank go through its groups in one order that all ranks have, that of their making, say",
+            diff="-for ranks in own_groups:\n+for ranks in sorted(own_groups):   # tuples of ranks\n"
+            "     dist.all_reduce(tensor, group=groups[ranks])",
+        ),
+        place(first.call.site, rank=first.rank),
         table=table(event),
     )
 

@@ -55,6 +55,7 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import mismatch
+from ..hangs.calls._circles import circle
 from ..hangs.calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
 from ..hangs.source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
@@ -64,6 +65,7 @@ from ._groups_in_source import made_by_some_in
 from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, both_sides, on_mismatch
 from ._orders_told import (
+    told_as_circle,
     told_as_groups_in_other_orders,
     told_as_order_of_a_set,
     told_as_turned_branches,
@@ -205,6 +207,8 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             FIX,
             place(one.site, rank=one.rank),
         )
+    elif links := circle(event):
+        yield told_as_circle(links, event)
     elif found := turned(event):
         yield told_as_turned_branches(found, event)
 
