@@ -173,6 +173,7 @@ from ddpdoctor.source.reach.exits import (
     LoopLeft as LoopLeft,
     loop_left as loop_left,
     returns_above as returns_above,
+    ways_out as ways_out,
     ways_past as ways_past,
 )
 from ddpdoctor.source.reach.guards import Guard as Guard, decided_at as decided_at, tests_around as tests_around

@@ -416,3 +416,37 @@ def test_a_call_in_a_helper_is_left_out_in_the_loop_that_calls_it(
     ]
 
     assert said in told.message
+
+
+YIELDS = """\
+def batches(rows):
+    for row in rows:
+        yield row
+    dist.all_reduce(meter)
+
+def train():
+    for epoch in range(9):
+        for batch in batches(rows):
+            loss = model(batch)
+            if loss < enough:
+                {leave}
+"""
+
+
+@pytest.mark.parametrize("leave", ["break", "log(loss)"])
+def test_a_call_behind_what_a_generator_yields_is_missed_by_who_leaves_its_loop(script: Script, leave: str) -> None:
+    """The way out of the loop is named; a loop that has none is not what is told."""
+    path = script(YIELDS.format(leave=leave))
+    ranks = (
+        Progress(rank=0, forwards=16, recent=(call("[1]", 5, site=Site(path, 4, "batches")),)),
+        Progress(rank=1, forwards=17, recent=(call("[1]", 4),)),
+    )
+    stack = (Site(path, 9, "train"),)
+    lost = Failed(pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=stack[0])
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks, stack=stack)
+    [told] = [
+        each.finding for each in Dispatcher(CHECKS).see_of(Training(), event) if each.check.slug == "ranks-diverge"
+    ]
+
+    named = "rank 1 has left the loop through batches(), at train.py:8 by `break` at line 11, under `if loss < enough`"
+    assert (named in told.message) is (leave == "break")

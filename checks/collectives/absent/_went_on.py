@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,14 +25,16 @@ from ..hangs.calls._callers import (
     caller_of,
     decided_above,
     left_alike,
+    left_generator,
     share_a_loop,
     tests_above,
     ways_to,
 )
 from ..hangs.source._continues import continue_before
+from ._left_out import told_kept, told_left_generator, told_under
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Exit, Guard, Position, Stalled
+    from ddpdoctor.check import Exit, Position, Stalled
 
     from ..hangs.calls._apart import GoneOn
 
@@ -64,15 +65,6 @@ RAISED = Fix(
     "mend the error that the handler hides, and let it end the rank: one that goes on alone is waited for",
     diff=" except Exception as exc:\n     print(exc)\n+    raise",
 )
-TOGETHER = Fix(
-    "decide together: where the test holds on one rank, all make the call",
-    diff="+flag = torch.tensor(float({test}), device=device)\n"
-    "+torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)\n-if {test}:\n+if flag > 0:",
-)
-UNCACHED = Fix(
-    "call the collective each time, on all ranks; keep only what a rank computes by itself",
-    diff="-@{decorator}\n def {function}(...):",
-)
 AGREED = Fix(
     "decide together: what one rank leaves out, all leave out",
     diff="+flag = torch.tensor(float({test}), device=device)\n"
@@ -93,11 +85,13 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
         return _skipped_forward(found, event, skip[0], f"if {skip[1]}", skip[1])
     if found.skipped and (handler := _only_handler(call.site)):
         return _skipped_forward(found, event, handler.line, handler.test or handler.kind, "failed")
+    if call.site and (ways := left_generator(call.site, found.via)):
+        return told_left_generator(found, event, ways)
     decides = decided_above(call.site, found.site) if found.skipped and call.site and found.site else []
     if len(decides) == 1 and decides[0][0].holds:
-        return _under(found, event, *decides[0])
+        return told_under(found, event, *decides[0])
     if found.skipped and call.site and not decides and (keeps := cached(ways_to(call.site, found.site))):
-        return _kept(found, event, *keeps)
+        return told_kept(found, event, *keeps)
     tests = tests_above(call.site) if call.site and found.skipped is not False else []
     why = f"`{tests[0][0]}`, {short(tests[0][1])}" if tests else "a test, an early return, a cached result"
     handler = _only_handler(found.via) if found.skipped and not tests else None
@@ -132,47 +126,6 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
             ),
             f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
         ),
-    )
-
-
-def _under(found: GoneOn, event: PeerLost, guard: Guard, at: Site) -> Finding:
-    """Return the one test that has led a rank to a call which another one, in the same loop, has left out."""
-    call, test = found.call, " ".join(ast.unparse(guard.test).split())
-    where = Site(at.file, guard.test.lineno, at.function)
-    return Finding(
-        f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards, "
-        f"{guard.words} at {short(where)}: rank {found.other} has left that out, and was in forward {found.others}"
-        + (f", at {short(found.site)}" if found.site else ""),
-        (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
-            Evidence(f"it is reached {guard.words}", "the same answer on all ranks", str(where)),
-            *noticed(event),
-        ),
-        replace(TOGETHER, diff=TOGETHER.diff.format(test=test)),
-        place(where, rank=found.rank),
-    )
-
-
-def _kept(found: GoneOn, event: PeerLost, decorator: str, at: Site) -> Finding:
-    """Return the function whose result was kept on one rank, which then did not come to the call in it."""
-    call = found.call
-    return Finding(
-        f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
-        f"{found.other} has left that out, and was in forward {found.others}: {at.function}() keeps its results, by "
-        f"`@{decorator}` at {short(at)}, and is not run where a rank has asked for one before",
-        (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
-            Evidence(f"@{decorator}", "no collective in what it keeps", str(at)),
-            *noticed(event),
-        ),
-        replace(UNCACHED, diff=UNCACHED.diff.format(decorator=decorator, function=at.function)),
-        place(at, rank=found.rank),
     )
 
 

@@ -123,6 +123,14 @@ def ways_past(file: str, line: int) -> tuple[Exit, ...]:
     return tuple(each for each in sorted(_ways(frame), key=lambda each: each.line) if each.skips)
 
 
+def ways_out(file: str, head: int) -> tuple[Exit, ...]:
+    """Return what leaves the loop whose first line is given before its items are used up."""
+    tree = tree_of(file)
+    loops: list[Loop] = [*tree.of(ast.For), *tree.of(ast.While)]
+    left = (loop for loop in loops if loop.lineno == head)
+    return tuple(each for loop in left for each in _within(file, loop.body, "", {"break", "return"}))
+
+
 def returns_above(file: str, line: int) -> tuple[Exit, ...]:
     """Return what leaves the function of a line before it."""
     tree = tree_of(file)

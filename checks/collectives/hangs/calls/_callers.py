@@ -6,12 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Site, decided_at, last_name, runs_alike, tests_around, tree_of
+from ddpdoctor.check import Site, decided_at, last_name, runs_alike, tests_around, tree_of, ways_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddpdoctor.check import Guard, Tree
+    from ddpdoctor.check import Exit, Guard, Tree
 
 LEAVES = (ast.Break, ast.Return, ast.Continue, ast.Try)
 DEEPEST = 4  # callers
@@ -107,6 +107,18 @@ def ways_to(call: Site, going: Site | None) -> list[Site]:
         is_last = going is not None and (site.file, site.function) == (going.file, going.function)
         site = None if is_last else _only_caller(site)
     return found
+
+
+def left_generator(call: Site, via: Site | None) -> tuple[Exit, ...]:
+    """Return the ways out of a loop through a generator, where a call stands behind all that this one yields."""
+    tree = tree_of(call.file)
+    function = next((each for each in tree.of(ast.FunctionDef) if each.name == call.function), None)
+    yields = [
+        each.lineno
+        for each in (ast.walk(function) if function is not None else ())
+        if isinstance(each, (ast.Yield, ast.YieldFrom))
+    ]
+    return ways_out(via.file, via.line) if via is not None and yields and max(yields) < call.line else ()
 
 
 def share_a_loop(one: Site, other: Site) -> bool:
