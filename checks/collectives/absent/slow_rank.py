@@ -14,6 +14,7 @@ The time that the progress bar shows is about the time-out. With prepared data t
 wait, `py-spy dump --pid PID` of rank 0 shows what it does; `ddpdoctor run` names the rank that works, and its line.
 A rank works as long as it, a thread of it or a process that it has started computes, waits for a core or for a disk,
 moves data, or asks for something again and again. Only one that did nothing of all that for --hang-after stands still.
+One that asks for a file which another rank makes behind its own collective waits for ever: both lines are named.
 
 ## How to mend it
 
@@ -64,6 +65,7 @@ from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
+from ._made_behind import made_behind, told_as_made_behind
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks
@@ -113,6 +115,9 @@ def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[
 @on_hang(Hang.WORKS)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who works while the others wait: no fault yet, and nothing is ended for it."""
+    if behind := made_behind(event):
+        yield told_as_made_behind(behind, event)
+        return
     busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
     site, keeps = busy.site, what_keeps(busy, event)

@@ -1,0 +1,116 @@
+"""A file that one rank asks for again and again, and that another one makes behind the collective it waits in."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import (
+    Doing,
+    Evidence,
+    Finding,
+    Fix,
+    Position,
+    Site,
+    are_alternatives,
+    calls_at,
+    place,
+    question,
+    tree_of,
+)
+
+from ..hangs._told import seen, short, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ddpdoctor.check import Stalled
+
+EXISTS = re.compile(r"\b(?:exists|is_file|isfile|is_dir|isdir|glob|listdir)\(")
+MAKES = frozenset(
+    "rename replace move touch write_text write_bytes save save_file save_pretrained dump symlink symlink_to mkdir"
+    " makedirs copy copyfile copytree".split()
+)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class MadeBehind(NamedTuple):
+    """The rank that asks, the one that waits, the line at which that one makes what is asked for; what is asked."""
+
+    asks: Position
+    waits: Position
+    line: Site
+    loop: str
+
+
+def made_behind(event: Stalled) -> MadeBehind | None:
+    """Find it in a function that both ranks are in: a call below the collective, with a name that was handed down."""
+    for asks in event.doing(Doing.ASKING):
+        loop = str(question(asks.site.file, asks.site.line) or "") if asks.site else ""
+        if not EXISTS.search(loop):
+            continue
+        for waits in event.doing(Doing.WAITING):
+            for one in asks.stack:
+                for other in waits.stack:
+                    if (one.file, one.function) == (other.file, other.function) and one.line != other.line:
+                        for line in _makes(other, _names(one) | _names_in(loop)):
+                            return MadeBehind(asks, waits, line, loop)
+    return None
+
+
+def told_as_made_behind(found: MadeBehind, event: Stalled) -> Finding:
+    """Return that neither rank can go on."""
+    asks, waits, line = found.asks, found.waits, found.line
+    return Finding(
+        f"rank {asks.rank} {where(asks)}, until `{found.loop.removeprefix('while ').removeprefix('not ')}`; rank "
+        f"{waits.rank} makes that at {short(line)}, behind the {waits.operation} at {short(waits.site)} in which it "
+        f"waits for rank {asks.rank}",
+        (Evidence(found.loop, "what is there before the others wait", f"rank {asks.rank}, {asks.site}"), *seen(event)),
+        Fix(
+            f"call {waits.operation} once the file is there",
+            diff=f"-{waits.operation}(...)\n     ...   # {short(line)}\n+{waits.operation}(...)",
+        ),
+        place(line, rank=waits.rank),
+    )
+
+
+def _makes(at: Site, names: set[str]) -> Iterator[Site]:
+    """Yield the lines of a function below another one, in the same branch, that make a file of one of these names."""
+    tree = tree_of(at.file)
+    here = next(iter(calls_at(at.file, at.line)), None)
+    blocks = [each for each in tree.above(here) if isinstance(each, (ast.If, *FUNCTIONS))] if here is not None else []
+    for call in tree.of(ast.Call):
+        above = [each for each in tree.above(call) if isinstance(each, (ast.If, *FUNCTIONS))]
+        is_behind = call.lineno > at.line and bool(above) and above[0] in blocks
+        owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        named = _held([*owner, *call.args, *(each.value for each in call.keywords)])
+        if (
+            is_behind
+            and not are_alternatives(at.file, at.line, call.lineno)
+            and ast.unparse(call.func).rpartition(".")[2] in MAKES
+            and named & names
+        ):
+            yield Site(at.file, call.lineno, at.function)
+
+
+def _names(at: Site) -> set[str]:
+    return {name for call in calls_at(at.file, at.line) for name in _held(call.args)}
+
+
+def _held(values: Iterable[ast.expr]) -> set[str]:
+    """Return the names, and the attributes of ``self``, in expressions; not those of what they call."""
+    nodes = [each for value in values for each in ast.walk(value)]
+    called = {id(part) for each in nodes if isinstance(each, ast.Call) for part in ast.walk(each.func)}
+    owners = {id(each.value) for each in nodes if isinstance(each, ast.Attribute)}
+    return {
+        ast.unparse(each)
+        for each in nodes
+        if isinstance(each, (ast.Name, ast.Attribute)) and id(each) not in called
+        if (isinstance(each, ast.Name) and ast.unparse(each) != "self") or id(each) not in owners
+    }
+
+
+def _names_in(loop: str) -> set[str]:
+    asked = re.search(r"\b(\w+)\.(?:exists|is_file|is_dir)\(|\b(?:exists|isfile|isdir)\((\w+)", loop)
+    return {each for each in asked.groups() if each} - {"os", "path"} if asked else set()
