@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.checks.collectives.absent._under_a_test import under_a_test
+from ddpdoctor.checks.collectives.absent.ranks_diverge import while_training
 from ddpdoctor.checks.collectives.hangs.calls._callers import tests_above as above
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
+from ddpdoctor.watch.training import Training
 
 SOURCE = """\
 class Best:
@@ -69,3 +71,34 @@ def test_a_rank_that_has_left_the_function_has_passed_its_test(tmp_path: Path, t
 
     assert (found is not None) == told
     assert found is None or f"which is reached where `{test}`; rank 1 has not come there" in found.message
+
+
+LOGS = """\
+import logging
+class All({base}):
+    def emit(self, record):
+        dist.all_gather_object(lines, record)
+
+def clean(batch):
+    if batch.max() > 4:
+        log.warning("outlier")
+
+for batch in loader:
+    model(clean(batch)).backward()
+"""
+
+
+@pytest.mark.parametrize("base", ["logging.StreamHandler", "Sink"])
+def test_a_handler_of_logging_that_communicates_is_named(tmp_path: Path, base: str) -> None:
+    """With the line that logs; a class of another kind is not known as one."""
+    file = tmp_path / "train.py"
+    file.write_text(LOGS.format(base=base), encoding="utf-8")
+    outer = Site(str(file), 11, "<module>")
+    stack = Site(str(file), 4, "emit"), Site(str(file), 8, "clean"), outer
+    event = Stalled(
+        pid=0, time=2.0, ranks=(waits(0, "all_gather_object", *stack), waits(1, "backward", outer)), world_size=2
+    )
+    [found] = while_training.examine(event, Training())
+
+    named = "in the logging of train.py:8, under `if batch.max() > 4`: All communicates each time a rank logs"
+    assert (named in found.message) is (base != "Sink")
