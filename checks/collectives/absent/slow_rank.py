@@ -60,7 +60,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lost import what_keeps
+from ..hangs._lost import thread_awaited, what_keeps
 from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
@@ -120,7 +120,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         return
     busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
-    site, keeps = busy.site, what_keeps(busy, event)
+    site, keeps = busy.site, thread_awaited(busy) or what_keeps(busy, event)
     asks = busy.doing is Doing.ASKING
     tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING else None
     loop = _loop(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""

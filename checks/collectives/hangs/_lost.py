@@ -65,6 +65,14 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     return f"{at}, and waits for {awaited.what}{whom}{key}"
 
 
+def thread_awaited(busy: Position) -> str:
+    """Return what a rank waits for whose thread works, while its own line only waits for that; empty where it works."""
+    if not JOINS.search(busy.function):
+        return ""
+    named = [f"{name}, at {short(site)}" for name, site in busy.threads or ()]
+    return f", and waits for the end of {f'its thread {named[0]}' if len(named) == 1 else 'a thread of its own'}"
+
+
 def barrier_of_threads(site: Site | None) -> str:
     """Return the name of the threading.Barrier that a line waits at, where its file makes it; empty for all else."""
     if site is None:

@@ -57,6 +57,7 @@ from ddpdoctor.check import (
     Stalled,
     Training,
     calls_at,
+    in_one_loop,
     log_pattern,
     place,
 )
@@ -231,8 +232,19 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         if differ
         else Ambiguity(NEVER_COME, NUMBERS)
         if first.operation == JOINING
-        else Ambiguity((*_roots(first), *(LATE[3:] if nccl else STALLED[1:]), *LATE[1:2]), ASK),
+        else Ambiguity((*_groups(event), *_roots(first), *(LATE[3:] if nccl else STALLED[1:]), *LATE[1:2]), ASK),
     )
+
+
+def _groups(event: Stalled) -> tuple[str, ...]:
+    """Return that a line of a loop can be in another group on each rank, where the calls are not known."""
+    site = event.ranks[0].site
+    calls = calls_at(site.file, site.line) if event.outside and site else ()
+    given = [ast.unparse(each.value) for call in calls for each in call.keywords if each.arg == "group"]
+    if not given or site is None or not in_one_loop(site.file, site.line, site.line):
+        return ()
+    told = f"the ranks are at that line in several groups, `group={given[0]}`, in another order on each"
+    return (f"{told}: each waits for the next one, in a circle; `ddpdoctor run` tells the groups",)
 
 
 def _roots(first: Position) -> tuple[str, ...]:

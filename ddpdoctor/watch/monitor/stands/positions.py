@@ -159,7 +159,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         rank=each.rank,
         pid=pid,
         doing=doing,
-        seconds=now - each.since,
+        seconds=max(0.0, now - each.since),
         batches=each.counters[event_log.BATCHES],
         forwards=each.counters[event_log.FORWARDS],
         steps=each.counters[event_log.STEPS],
