@@ -8,7 +8,10 @@ from textwrap import dedent
 import pytest
 from helpers import Script
 
-from ddpdoctor.source.reach.exits import Line, LoopLeft, loop_left
+from ddpdoctor.checks.collectives.hangs.source._exits import LeftBy
+from ddpdoctor.checks.collectives.left import loop_left_early
+from ddpdoctor.source.reach.exits import Exit, Line, LoopLeft, loop_left
+from ddpdoctor.watch.events import Site
 
 SOURCES = {
     "a return": """
@@ -143,3 +146,19 @@ def test_the_loop_of_the_break_is_named_where_a_method_has_one_of_its_own(script
     assert found is not None
     assert found.only is not None
     assert (found.line, found.only.line) == (at["calls"] - 1, at["exit"])
+
+
+@pytest.mark.parametrize(
+    ("way", "diff"),
+    [
+        (Exit("train.py", 9, "break", "if stopper.stop"), "[int(bool(stopper.stop))])"),
+        (Exit("train.py", 9, "return", "if not better"), "-if not better:\n+if stop.item():\n     return"),
+        (Exit("train.py", 9, "sys.exit()", "if done"), "-if stop_here:\n+if stop.item():\n     break"),
+    ],
+)
+def test_the_fix_is_written_with_the_test_of_the_only_way(way: Exit, diff: str) -> None:
+    """So that it can be pasted; what ends the process is told in words."""
+    site = Site("train.py", 8, "main")
+    left = LeftBy(1, 0, site, LoopLeft("train.py", 5, (way,), ends_itself=False, alike=False))
+
+    assert diff in loop_left_early._mended(left, None).diff

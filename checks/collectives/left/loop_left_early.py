@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Evidence,
+    Exit,
     Finding,
     Fix,
     Framework,
@@ -202,16 +203,21 @@ def _mended(left: LeftBy, framework: Framework | None) -> Fix:
     """Return how the ranks leave the loop together; where its items were used up, how they go through it as often."""
     if not left.loop.exits:
         return AS_OFTEN
-    return SKIP_TOGETHER if all(each.skips for each in left.loop.exits) else _together(framework)
+    only = left.loop.only
+    return SKIP_TOGETHER if all(each.skips for each in left.loop.exits) else _together(framework, only)
 
 
-def _together(framework: Framework | None) -> Fix:
-    """Return how the ranks decide together, in the words of the framework that wraps the model."""
+def _together(framework: Framework | None, only: Exit | None = None) -> Fix:
+    """Return how the ranks decide together, in the words of the framework that wraps the model, and of the script."""
+    test, way, asked = "stop_here", "break", "stop_here"
+    if only is not None and only.kind in {"break", "return"} and only.test.startswith("if "):
+        test, way = only.test.removeprefix("if "), only.kind
+        asked = f"bool({test})"
     agree = framework.agree if framework is not None and framework.agree else ""
-    told = "+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)"
+    told = f"+stop = torch.tensor([int({asked})])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)"
     return Fix(
         "let all ranks leave the loop together: decide once, and tell all",
-        diff=f"{agree.format(test='stop_here')}\n-if stop_here:\n+if flag > 0:\n     break"
+        diff=f"{agree.format(test=test)}\n-if {test}:\n+if flag > 0:\n     {way}"
         if agree
-        else f"{told}\n-if stop_here:\n+if stop.item():\n     break",
+        else f"{told}\n-if {test}:\n+if stop.item():\n     {way}",
     )

@@ -30,8 +30,8 @@ def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
             *seen(event),
         ),
         Fix(
-            f"take the {name} at {short(call.site)} out, or let all ranks make it: {found.half.function} lets the "
-            "ranks wait for each other by itself",
+            f"take the {name} at {short(call.site)} out: {found.half.function} lets the ranks wait for each other by "
+            "itself",
             diff=f"-{getline(call.site.file, call.site.line).strip()}" if call.site else "",
         ),
         place(call.site, rank=found.rank),
