@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS
 
+from ddpdoctor.checks.collectives.hangs.source._decorated import without_decorator
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
@@ -584,3 +585,32 @@ def test_a_barrier_that_met_one_half_of_a_pair_is_named(tmp_path: Path) -> None:
     assert (slug, line) == ("rank0-only-collective", 14)
     assert "rank 0 called barrier at first.py:14, under `if not os.path.exists(CACHE)`: it met the barrier" in message
     assert "which is to meet the one at first.py:8, where rank 0 waits in vain" in message
+
+
+DECORATED = """\
+import torch.distributed as dist
+def main_only(fn):
+    def wrapper(*args):
+        if dist.get_rank() != 0:
+            return None
+        return fn(*args)
+    return wrapper
+
+@main_only
+def save(model, path):
+    dist.all_gather_object(states, model)
+
+save(model, path)
+"""
+
+
+def test_the_decorator_of_what_communicates_is_to_go(tmp_path: Path) -> None:
+    """The test stands in what the decorator made, where the call is not to move."""
+    file = tmp_path / "decorated.py"
+    file.write_text(DECORATED)
+    stack = Site(str(file), 11, "save"), Site(str(file), 6, "wrapper"), Site(str(file), 13, "<module>")
+
+    fix = without_decorator(stack, stack[1])
+    assert fix is not None
+    assert fix.diff == "-@main_only\n def save(model, path):"
+    assert without_decorator(stack, stack[0]) is None

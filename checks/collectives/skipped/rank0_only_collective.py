@@ -66,6 +66,7 @@ from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
+from ..hangs.source._decorated import without_decorator
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
 from ..hangs.source._halves import out_of_turn
 from ..hangs.source._one_rank import Guarded, alone, shown
@@ -155,7 +156,8 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
     does = "waits in" if found.waits else "called"
     told = told_of(found.at, found.call, found.guard)
     given = rank_given_at(found.site.file, found.site.line)
-    fix = by_callers(position.stack, found.site, found.guard) if caller else None
+    undecorated = without_decorator(position.stack, found.site)
+    fix = undecorated or (by_callers(position.stack, found.site, found.guard) if caller else None)
     return Finding(
         f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
         (
