@@ -8,6 +8,7 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.checks.collectives.hangs.source._decorated import without_decorator
+from ddpdoctor.checks.collectives.skipped.rank0_only_collective import where_it_ended_a_rank
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
@@ -614,3 +615,32 @@ def test_the_decorator_of_what_communicates_is_to_go(tmp_path: Path) -> None:
     assert fix is not None
     assert fix.diff == "-@main_only\n def save(model, path):"
     assert without_decorator(stack, stack[0]) is None
+
+
+PRINTS = """\
+import torch.distributed as dist
+class Trainer:
+    @property
+    def is_main(self):
+        return dist.get_rank() == 0
+    def mean(self, loss):
+        dist.all_reduce(loss)
+    def fit(self):
+        for epoch in range(3):
+            loss = self.model(batch)
+            if self.is_main:
+                print(f"loss {self.mean(loss)}")
+"""
+
+
+def test_the_helper_that_one_rank_calls_is_what_all_call(tmp_path: Path) -> None:
+    """Its own line has no test; that of its caller is shown, and is what the fix rewrites."""
+    file = tmp_path / "prints.py"
+    file.write_text(PRINTS)
+    call = Communication(1, 1.0, "all_reduce", "0", "[]", Site(str(file), 7, "mean"))
+    progress = (Progress(rank=0, forwards=9, recent=(call,)), Progress(rank=1, forwards=10, recent=()))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(), gone=(0,), progress=progress)
+    [found] = where_it_ended_a_rank.examine(event)
+
+    assert [each.source for each in found.evidence if each.seen == "if self.is_main"] == [f"{file}:12"]
+    assert "+result = self.mean(loss)\n+if self.is_main:\n+    print(result)" in found.fix.diff

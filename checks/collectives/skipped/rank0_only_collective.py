@@ -64,12 +64,13 @@ from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
+from ..hangs.calls._callers import ways_to
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._decorated import without_decorator
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
 from ..hangs.source._halves import out_of_turn
-from ..hangs.source._one_rank import Guarded, alone, shown
+from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
 from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
@@ -205,6 +206,9 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     assert found is not None  # noqa: S101 - else it would be another loss
     call = found.call
     told = told_of(call.site, call.operation, found.guard)
+    ways = ways_to(call.site, None) if call.site else []
+    tested = next((each for each in ways if condition_at(each)), call.site)
+    fix = by_callers(ways, tested, found.guard) if tested and tested != call.site else None
     yield Finding(
         f"rank {found.rank} called {told.call} at {short(call.site)}{told.does}, {found.guard}: rank {found.other} "
         "has skipped it and gone on",
@@ -214,10 +218,10 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 f"the same on rank {found.other}",
                 f"rank {found.rank}",
             ),
-            Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(tested)),
             *noticed(event),
         ),
-        WITHOUT_WRAPPER if call.operation == FORWARD else told.fix,
+        WITHOUT_WRAPPER if call.operation == FORWARD else fix or told.fix,
         place(call.site, rank=found.rank),
     )
 

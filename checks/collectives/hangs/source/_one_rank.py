@@ -133,6 +133,11 @@ def condition(site: Site) -> str:
     return certain or (test and f"under `if {test}`")
 
 
+def condition_at(site: Site) -> bool:
+    """Whether a line itself, in its function, is under a condition on the rank."""
+    return bool(rank_condition(site.file, site.line) or one_rank_only(site.file, site.line))
+
+
 def called(site: Site | None, operation: str) -> str:
     """Return what the line calls, as it stands there: a method of a framework, else torch's own name."""
     return (site and called_at(site.file, site.line, OF_FRAMEWORKS)) or operation
