@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers import CHECKS
 
+from ddpdoctor.check import runs_alike, tree_of
+from ddpdoctor.source.reach.exits import loop_left
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 
@@ -69,7 +72,7 @@ def told(
     return found.finding
 
 
-@pytest.mark.parametrize("items", ["range(60)", "range(1, steps + 1)", "range(args.steps)"])
+@pytest.mark.parametrize("items", ["range(60)", "range(1, steps + 1)", "range(args.steps)", "layer.model.parameters()"])
 def test_the_return_before_the_call_is_named(tmp_path: Path, items: str) -> None:
     """Its line, and no word of another number of iterations, which a count that all ranks share has not."""
     found = told(tmp_path, items=items)
@@ -131,3 +134,31 @@ def test_join_is_offered_for_what_ddp_reduces_alone(tmp_path: Path, operation: s
 def test_of_a_rank_that_has_come_to_its_end_as_well(tmp_path: Path, items: str, said: str) -> None:
     """Which a watch knows; of a loop over its own batches, its end is named."""
     assert said in told(tmp_path, items=items, ended=True).message
+
+
+@pytest.mark.parametrize(
+    ("held", "alike"),
+    [
+        ("[p for p in model.parameters() if p.requires_grad]", True),
+        ("list(enumerate(model.named_parameters()))", True),
+        ("[p for p in model.parameters() if p.grad is not None]", False),
+        ("[]", False),
+        ("batches", False),
+    ],
+)
+def test_the_parts_of_a_model_are_as_many_on_all_ranks(tmp_path: Path, held: str, *, alike: bool) -> None:
+    """But for those that have a gradient, which a rank can lack; and the loop around them is named, of what it has."""
+    code = (
+        f"class A:\n    def __init__(self, model, batches):\n        self.items = {held}\n"
+        "    def average(self):\n        for item in self.items:\n            dist.all_reduce(item)\n"
+        "for batch in loader:\n    a.average()\ndist.barrier()\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(code, encoding="utf-8")
+    tree = tree_of(str(path))
+    inside = [(str(path), 6, "average"), (str(path), 8, "<module>")]
+    left = loop_left(inside, [(str(path), 9, "<module>")], lambda _file, _line: False)
+
+    assert runs_alike(tree.of(ast.For)[0], tree) is alike
+    assert left is not None
+    assert left.line == (7 if alike else 5)

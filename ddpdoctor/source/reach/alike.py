@@ -23,18 +23,41 @@ ANSWERS = frozenset(
 JOINED = (ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
+PARTS = frozenset("parameters named_parameters buffers named_buffers modules named_modules children".split())
+PASSED_ON = frozenset({"enumerate", "list", "tuple", "reversed", "sorted"})
+
+
 def runs_alike(loop: Loop, tree: Tree) -> bool:
-    """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals and of options."""
+    """Whether a loop runs as often on all ranks: for ever, over epochs, parts of a model, or a range of options."""
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
     if "epoch" in ast.unparse(loop.target).lower():
         return True
     call = loop.iter
-    return (
+    return _is_of_model(tree, call, DEPTH) or (
         isinstance(call, ast.Call)
         and ast.unparse(call.func) == "range"
         and all(_is_alike_count(tree, each) for each in call.args)
     )
+
+
+def _is_of_model(tree: Tree, items: ast.expr, depth: int) -> bool:
+    """Whether a loop goes through the parts of a model, which all ranks have alike; not through those with a gradient.
+
+    A list that is filled by ``append`` need not have all of them.
+    """
+    match items if depth else None:
+        case ast.Call(func=ast.Attribute(attr=name), args=[]) if name in PARTS:
+            return True
+        case ast.Call(func=function, args=[first, *_]) if ast.unparse(function) in PASSED_ON:
+            return _is_of_model(tree, first, depth - 1)
+        case ast.ListComp(generators=[only]):
+            asked = (each for test in only.ifs for each in ast.walk(test) if isinstance(each, ast.Attribute))
+            return all(each.attr != "grad" for each in asked) and _is_of_model(tree, only.iter, depth - 1)
+        case ast.Name() | ast.Attribute():
+            held = [each.value for each in values(tree, items)]
+            return bool(held) and all(each is not None and _is_of_model(tree, each, depth - 1) for each in held)
+    return False
 
 
 def _is_alike_count(tree: Tree, count: ast.expr) -> bool:

@@ -100,7 +100,8 @@ def loop_left(
         broken_off(file, loop.lineno) or runs_alike(loop, tree_of(file)) for file, loop in outer
     )
     alike = not ways and runs and all(runs_alike(loop, tree_of(file)) for file, loop in outer)
-    file, left = next((each for each in (inner, *outer) if _is_left_by(*each, ways)), inner)
+    uneven = next((each for each in (inner, *outer) if not runs_alike(each[1], tree_of(each[0]))), inner)
+    file, left = next((each for each in (inner, *outer) if _is_left_by(*each, ways)), uneven)
     return LoopLeft(file, left.lineno, tuple(ways), ends_itself, alike)
 
 
