@@ -644,3 +644,22 @@ def test_the_helper_that_one_rank_calls_is_what_all_call(tmp_path: Path) -> None
 
     assert [each.source for each in found.evidence if each.seen == "if self.is_main"] == [f"{file}:12"]
     assert "+result = self.mean(loss)\n+if self.is_main:\n+    print(result)" in found.fix.diff
+
+
+@pytest.mark.parametrize(("tags", "said"), [((1, 2, 3), "are 1 higher than"), ((1, 3, 4), None)])
+def test_tags_that_are_all_off_by_one_are_told_as_that(script: str, tags: tuple[int, ...], said: str | None) -> None:
+    """One pair of them says too little; where they are apart by several numbers, that pair is all that is known."""
+    sides = []
+    for rank, (operation, peer, own, line) in enumerate(
+        (("send", "to 1", (0, 1, 2), GUARDED), ("recv", "from 0", tags, OPEN))
+    ):
+        recent = tuple(
+            Communication(at, float(at), operation, "0", f"[4] {peer}, tag {tag}", Site(script, line, "f"))
+            for at, tag in enumerate(own)
+        )
+        sides.append(waits(script, rank, operation, line, recent=recent))
+    [(slug, message, _)] = asked(*sides)
+
+    assert slug == "receive-deadlock"
+    assert ("all tags of the receives" in message) is (said is not None)
+    assert said is None or said in message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from linecache import getline
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import (
@@ -32,7 +34,9 @@ BLOCKS = (ast.For, ast.AsyncFor, ast.While, *FUNCTIONS, ast.Module)
 def other_tag(event: Stalled) -> Finding | None:
     """Find a send and the receive that was meant for it, which have different tags: of all calls, or of the latest."""
     if found := tagged_apart(event.ranks):
-        return _tags(found.other, found.gives, found.rank, found.takes)
+        apart = _tags(found.other, found.gives, found.rank, found.takes)
+        shift = _shift(event, found.other, found.rank)
+        return _shifted(apart, shift, found.takes) if shift else apart
     for sends in event.ranks:
         for receives in event.ranks:
             gives, takes = begun(sends), begun(receives)
@@ -59,6 +63,32 @@ def _tags(sender: int, gives: Communication, receiver: int, takes: Communication
             diff=f"-dist.recv(x, {sender}, tag={taken})\n+dist.recv(x, {sender}, tag={given})",
         ),
         place(takes.site, rank=receiver),
+    )
+
+
+def _shift(event: Stalled, sender: int, receiver: int) -> int:
+    """Return by how much all tags of the receives are higher than those of the sends; 0 where they are not so."""
+    recent = {each.rank: each.recent for each in event.ranks}
+    gives, takes = (
+        sorted(tag[1] for call in calls if call.operation == name and (tag := named_peer(call)) and tag[0] == peer)
+        for calls, name, peer in ((recent[sender], "send", receiver), (recent[receiver], "recv", sender))
+    )
+    apart = {theirs - ours for ours, theirs in zip(gives, takes, strict=False)}
+    return apart.pop() if len(gives) == len(takes) > 1 and len(apart) == 1 else 0
+
+
+def _shifted(found: Finding, shift: int, takes: Communication) -> Finding:
+    """Return that every tag is off by as much, which one change mends."""
+    way, by = ("higher", shift) if shift > 0 else ("lower", -shift)
+    source = getline(takes.site.file, takes.site.line).strip() if takes.site else ""
+    return replace(
+        found,
+        message=f"{found.message}: all tags of the receives are {by} {way} than those of the sends",
+        fix=Fix(
+            "give both sides the same tag",
+            diff=f"-{source or 'dist.recv(x, source, tag=tag)'}\n"
+            f"+dist.recv(x, source, tag=tag)   # {by} {'less' if shift > 0 else 'more'} than now",
+        ),
     )
 
 
