@@ -663,3 +663,19 @@ def test_tags_that_are_all_off_by_one_are_told_as_that(script: str, tags: tuple[
     assert slug == "receive-deadlock"
     assert ("all tags of the receives" in message) is (said is not None)
     assert said is None or said in message
+
+
+@pytest.mark.parametrize("loads", ["load()", "if dist.get_rank() == 0: load()"])
+def test_the_half_that_was_met_before_is_told_from_outside(tmp_path: Path, loads: str) -> None:
+    """No calls are known there: the other rank has come further, and the `with` holds one barrier; or it never came."""
+    file = tmp_path / "first.py"
+    file.write_text(FIRST.replace("\nload()", f"\n{loads}"))
+    path, end = str(file), Site(str(file), 17, "<module>")
+    stack = Site(path, 8, "main_first"), Site(path, 11, "load"), Site(path, 16, "<module>")
+    zero = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="barrier", stack=stack)
+    one = Position(rank=1, pid=2, doing=Doing.WAITING, seconds=9, site=end, operation="broadcast", stack=(end,))
+    [found] = Dispatcher(CHECKS).see(Stalled(pid=0, time=2.0, ranks=(zero, one), world_size=2, outside=True))
+
+    passed = "which is to meet the one at first.py:5: rank 1 is past that" in found.finding.message
+    assert passed is (loads == "load()")
+    assert not passed or "so that the barrier at first.py:14 has met it before" in found.finding.message

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, place
 
-from ..hangs._told import seen, short, table
+from ..hangs._told import seen, short, table, where
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
-    from ..hangs.source._halves import OutOfTurn
+    from ..hangs.source._halves import OutOfTurn, Passed
 
 
 def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
@@ -35,5 +35,23 @@ def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
             diff=f"-{getline(call.site.file, call.site.line).strip()}" if call.site else "",
         ),
         place(call.site, rank=found.rank),
+        table=table(event),
+    )
+
+
+def told_as_passed(found: Passed, event: Stalled) -> Finding:
+    """Return that one half has been met before its turn, where it is seen from outside."""
+    one, other, name = found.one, found.other, found.one.operation
+    by = f"the {name} at {short(found.met)}" if found.met else f"another {name} of rank {one.rank}"
+    return Finding(
+        f"rank {one.rank} waits in {name} at {short(one.site)}, which is to meet the one at {short(found.half)}: rank "
+        f"{other.rank} is past that, and {where(other)}, so that {by} has met it before",
+        seen(event),
+        Fix(
+            f"take the {name} out that is not of the pair: {found.half.function} lets the ranks wait for each other "
+            "by itself",
+            diff=f"-{getline(found.met.file, found.met.line).strip()}" if found.met else "",
+        ),
+        place(found.met or one.site, rank=one.rank),
         table=table(event),
     )

@@ -69,13 +69,13 @@ from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._decorated import without_decorator
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
-from ..hangs.source._halves import out_of_turn
+from ..hangs.source._halves import out_of_turn, passed_half
 from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
 from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
-from ._out_of_turn import told_as_out_of_turn
+from ._out_of_turn import told_as_out_of_turn, told_as_passed
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -115,6 +115,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def _under_a_condition(event: Stalled) -> Iterator[Finding]:
     if turn := out_of_turn(event):
         yield told_as_out_of_turn(turn, event)
+        return
+    if half := passed_half(event):
+        yield told_as_passed(half, event)
         return
     if found := alone(event):
         yield _alone(found, event)

@@ -9,6 +9,7 @@ from ddpdoctor.check import (
     Site,
     calls_at,
     decided_at,
+    in_one_loop,
     last_name,
     one_rank_only,
     other_ranks_only,
@@ -17,7 +18,7 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Communication, Stalled
+    from ddpdoctor.check import Communication, Position, Stalled
 
 
 class OutOfTurn(NamedTuple):
@@ -47,6 +48,52 @@ def out_of_turn(event: Stalled) -> OutOfTurn | None:
                     under = decided[0] if len(decided) == 1 else ""
                     return OutOfTurn(one.rank, met, other.rank, theirs, one.site, under)
     return None
+
+
+class Passed(NamedTuple):
+    """A rank that waits in one half, another one that is past the other half; a call of the first that met that."""
+
+    one: Position
+    other: Position
+    half: Site
+    met: Site | None
+
+
+def passed_half(event: Stalled) -> Passed | None:
+    """Find it where no calls are known, as from outside: the other rank has come further in a function of both."""
+    for one in event.ranks:
+        if one.site is None or one.recent or not (halves := other_halves(one.site)):
+            continue
+        for other in event.ranks:
+            if other is not one and other.stack and _is_further(other, one):
+                met = [line for at in one.stack[1:] for line in _within(at, one.operation)]
+                half = Site(one.site.file, min(halves), one.site.function)
+                return Passed(one, other, half, met[0] if len(met) == 1 else None)
+    return None
+
+
+def _is_further(other: Position, one: Position) -> bool:
+    """Whether a rank is past a line that has led another one to where it waits, and under no test that it can miss."""
+    return any(
+        (ours.file, ours.function) == (theirs.file, theirs.function)
+        and theirs.line > ours.line
+        and not in_one_loop(ours.file, ours.line, theirs.line)
+        and not _words(ours) - _words(theirs)
+        for ours in one.stack[1:]
+        for theirs in other.stack
+    )
+
+
+def _words(site: Site) -> set[str]:
+    return {each.words for each in decided_at(site.file, site.line)}
+
+
+def _within(at: Site, name: str) -> list[Site]:
+    """Return the calls of a name in the ``with`` whose first line this is."""
+    tree = tree_of(at.file)
+    blocks = [each for each in tree.of(ast.With) if each.lineno == at.line]
+    calls = (call for block in blocks for call in ast.walk(block) if isinstance(call, ast.Call))
+    return [Site(at.file, each.lineno, at.function) for each in calls if last_name(each.func) == name]
 
 
 def other_halves(site: Site) -> set[int]:
