@@ -11,6 +11,8 @@ from helpers import named
 from ddpdoctor.selftest.corpus import corpus
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.findings import Finding
 
 
@@ -372,3 +374,44 @@ class TestOwnWords:
 
         assert "reshard_after_forward=False" in pasted(told("dtensor-mixed-with-tensor", log))
         assert "reshard_after_forward=False" not in pasted(plain)
+
+
+class TestScalers:
+    """A scaler that unscales twice: what the script leaves out is read off it."""
+
+    WORDS = """Traceback (most recent call last):
+  File "{}", line 3, in amp
+    scaler.unscale_(optimizer)
+  File "/usr/lib/python3.12/site-packages/torch/amp/grad_scaler.py", line 342, in unscale_
+    raise RuntimeError(
+RuntimeError: unscale_() has already been called on this optimizer since the last update().
+"""
+    STEP = "def amp(scaler, optimizer, loss):\n    scaler.scale(loss).backward()\n    scaler.unscale_(optimizer)\n"
+
+    @pytest.mark.parametrize(
+        ("rest", "added"),
+        [
+            ("    optimizer.step()\n", "-optimizer.step()\n+scaler.step(optimizer)\n+scaler.update()"),
+            ("    scaler.step(optimizer)\n", " scaler.step(optimizer)\n+scaler.update()"),
+        ],
+    )
+    def test_an_update_that_is_nowhere_is_the_cause(self, tmp_path: Path, rest: str, added: str) -> None:
+        """Neither accumulation nor a second call is guessed at."""
+        script = tmp_path / "train.py"
+        script.write_text(self.STEP + rest)
+
+        finding = told("scaler-called-out-of-turn", self.WORDS.format(script))
+
+        assert "nothing calls" in finding.message
+        assert finding.ambiguity is None
+        assert added in pasted(finding)
+
+    @pytest.mark.parametrize("rest", ["    if last:\n        scaler.update()\n", "import lightning\n"])
+    def test_an_update_that_may_be_made_leaves_several_causes(self, tmp_path: Path, rest: str) -> None:
+        """The script, or its framework, updates the scaler somewhere."""
+        script = tmp_path / "train.py"
+        script.write_text(self.STEP + rest)
+
+        finding = told("scaler-called-out-of-turn", self.WORDS.format(script))
+
+        assert finding.ambiguity is not None

@@ -30,10 +30,24 @@ Holds for torch 2.2 to 2.13. Source: torch/amp/grad_scaler.py, `step`, `unscale_
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Record,
+    Severity,
+    calls_at,
+    last_name,
+    log_pattern,
+    tree_of,
+)
+
+from ..._scripts.own_files import is_said, own_files
 
 AILMENT = Ailment("DDP580", Severity.ERROR)
 ONCE = Fix(
@@ -53,6 +67,12 @@ UPDATE = Fix(
     "call update() after the step of the last optimizer, in each step",
     diff=" scaler.step(optimizer)\n+scaler.update()",
 )
+
+UPDATED = re.compile(r"\.update\(\s*(?:\)|new_scale)|getattr\(")
+FRAMEWORK = re.compile(
+    r"^\s*(?:import|from) (?:accelerate|lightning|pytorch_lightning|transformers|ignite|fastai)", re.MULTILINE
+)
+"""What makes the step and the update by itself."""
 
 THROUGH = Fix(
     "let the scaler make the step, and update once after it",
@@ -78,6 +98,9 @@ def without_a_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report which of the calls came once too often."""
     step = match["what"] == "step"
+    if not step and (unscales := _unscales_alone(record)) is not None:
+        yield _never_updated(record, match, unscales)
+        return
     yield Finding(
         "scaler.step(optimizer) is called again before scaler.update()"
         if step
@@ -101,5 +124,33 @@ def without_a_scale(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "scale the loss of each step, with the very scaler that makes the step",
             diff="-loss.backward()\n+scaler.scale(loss).backward()\n scaler.unscale_(optimizer)",
         ),
+        record.place,
+    )
+
+
+def _unscales_alone(record: Record) -> ast.Call | None:
+    """Return the call of unscale_ on the line that failed, where no file of the script ever calls update()."""
+    file, line = record.place.file or "", record.place.line or 0
+    files = own_files(file)
+    call = next((each for each in calls_at(file, line) if last_name(each.func) == "unscale_" and each.args), None)
+    if call is None or is_said(UPDATED, files) or is_said(FRAMEWORK, files):
+        return None
+    return call
+
+
+def _never_updated(record: Record, match: re.Match[str], call: ast.Call) -> Finding:
+    """Say what is left out after unscale_(), in the script's own names."""
+    scaler, optimizer = ast.unparse(call.func).removesuffix(".unscale_"), ast.unparse(call.args[0])
+    stepped = any(
+        last_name(each.func) == "step" and each.args
+        for file in own_files(record.place.file or "")
+        for each in tree_of(file).of(ast.Call)
+    )
+    calls = f"{scaler}.update()" if stepped else f"{scaler}.step({optimizer}) or {scaler}.update()"
+    step = f" {scaler}.step({optimizer})\n" if stepped else f"-{optimizer}.step()\n+{scaler}.step({optimizer})\n"
+    return Finding(
+        f"{scaler}.unscale_({optimizer}) comes in each step, and nothing calls {calls}",
+        (record.proof(match, "scale, backward, unscale_, step, update: each once in this order"),),
+        Fix("let the scaler end each step", diff=f"{step}+{scaler}.update()"),
         record.place,
     )

@@ -1,4 +1,4 @@
-"""What prepare() or setup() returns is thrown away, or taken apart into another number of variables.
+"""What prepare() or setup() returns is thrown away, or prepare() is given a list, of which it prepares nothing.
 
 ## What happens
 
@@ -6,12 +6,13 @@
 and the loader that gives each rank its share. They do not change what they are given. Where the result is not kept,
 each rank trains a bare model of its own, or goes through the whole data set, and nothing raises. They return as many
 things as they are given, in this order: `model, optimizer = accelerator.prepare(model, optimizer, loader)` is a
-ValueError, "too many values to unpack", on every rank.
+ValueError, "too many values to unpack", on every rank. A list is a thing that Accelerate does not know, and gives back
+as it is: `model, optimizer = accelerator.prepare([model, optimizer])` prepares nothing.
 
 ## How to be sure
 
 In a source (`ddpdoctor lint`): the call is a statement of its own, or has more or fewer arguments than variables take
-what it returns.
+what it returns, or a list is the only thing that it is given.
 
 ## How to mend it
 
@@ -88,6 +89,32 @@ def taken_apart(script: Script) -> Iterator[Finding]:
                     Fix("take all that it returns", diff=f"+{wanted} = {script.code(call)}"),
                     script.place(call),
                 )
+
+
+@lint
+def given_as_list(script: Script) -> Iterator[Finding]:
+    """Look for a list as the only thing that Accelerate is to prepare."""
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=owner, attr="prepare"), args=[given]):
+                things = _listed(script, given)
+                if not things or not script.made_by(owner, ACCELERATOR):
+                    continue
+                right = f"{script.code(call.func)}({things})"
+                yield Finding(
+                    f"{script.code(call.func)} is given a list, and gives it back as it is: nothing of it is prepared",
+                    (script.seen(call, right),),
+                    Fix("give each thing by itself", diff=f"-{script.code(call)}\n+{right}"),
+                    script.place(call),
+                )
+
+
+def _listed(script: Script, given: ast.expr) -> str:
+    """Return what a list or a tuple holds, as arguments; empty where it is none, or not known to be one."""
+    if isinstance(given, (ast.List, ast.Tuple)):
+        return ", ".join(map(script.code, given.elts))
+    held = script.held(given) if isinstance(given, (ast.Name, ast.Attribute)) else given
+    return f"*{script.code(given)}" if isinstance(held, (ast.List, ast.Tuple, ast.ListComp)) else ""
 
 
 def _used(script: Script, names: list[str], call: ast.Call) -> bool:
