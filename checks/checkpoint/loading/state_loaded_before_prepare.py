@@ -51,20 +51,33 @@ def in_source(script: Script) -> Iterator[Finding]:
     for call in script.nodes(ast.Call):
         if not (_is_of(script, call, {"load_state"}) or _hands_on(script, call)):
             continue
-        own = [each for each in prepared if script.function(each) is script.function(call)]
-        if len(own) < len(prepared) or not own or any(each.lineno <= call.lineno for each in own):
+        reached = [each for each in prepared if not _are_apart(script, each, call)]
+        own = [each for each in reached if script.function(each) is script.function(call)]
+        if len(own) < len(reached) or not own or any(each.lineno <= call.lineno for each in own):
             continue  # another function can have prepared them
         if any(
             isinstance(each, (ast.For, ast.While)) and each in script.tree.above(own[0])
             for each in script.tree.above(call)
         ):
             continue  # so can the round before
+        prepares = next((each for each in script.tree.above(own[0]) if isinstance(each, ast.Assign)), own[0])
         yield Finding(
             f"{script.code(call.func)} loads nothing: what it is to fill is prepared below",
             (script.seen(call, "after prepare()"), script.seen(own[0])),
-            Fix("prepare first, then load", diff=f"-{script.code(call)}\n {script.code(own[0])}\n+{script.code(call)}"),
+            Fix(
+                "prepare first, then load", diff=f"-{script.code(call)}\n {script.code(prepares)}\n+{script.code(call)}"
+            ),
             script.place(call),
         )
+
+
+def _are_apart(script: Script, one: ast.Call, other: ast.Call) -> bool:
+    """Whether who comes to one of two lines of a function does not come to the other, in no round of a loop."""
+    loops = [each for each in script.tree.above(one) if isinstance(each, (ast.For, ast.While))]
+    if script.function(one) is not script.function(other) or any(each in loops for each in script.tree.above(other)):
+        return False
+    answers = {id(each.test): each.holds for each in script.guards(one)}
+    return any(answers.get(id(each.test), each.holds) is not each.holds for each in script.guards(other))
 
 
 def _is_of(script: Script, call: ast.Call, methods: set[str]) -> bool:

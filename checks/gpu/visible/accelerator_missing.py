@@ -6,6 +6,8 @@
 "Cannot access accelerator device when none is available" where this torch sees no GPU or other accelerator: a CPU build
 of torch, a container without its GPUs, a driver that is gone, a run over gloo on a laptop.
 `torch.accelerator.current_accelerator()` then returns None, and `current_accelerator().type` is an AttributeError.
+FullyShardedDataParallel asks it as well, for a model on the CPU that it is given without a `device_id`: "FSDP needs a
+non-CPU accelerator device, but no accelerator device is detected".
 
 ## How to be sure
 
@@ -16,11 +18,13 @@ A version that ends in `+cpu` is a build for the CPU alone; `ddpdoctor check` na
 ## How to mend it
 
 If a GPU should be seen, mend that. A script that is to run without one asks first: `if
-torch.accelerator.is_available():`, and takes the backend gloo and the device cpu else.
+torch.accelerator.is_available():`, and takes the backend gloo and the device cpu else. FSDP shards on the CPU where it
+is told to: `FSDP(model, device_id=torch.device("cpu"))`.
 
 ## Versions and sources
 
-torch.accelerator is new in torch 2.6. Source: aten/src/ATen/DeviceAccelerator.cpp, `getAccelerator`.
+torch.accelerator is new in torch 2.6. Sources: aten/src/ATen/DeviceAccelerator.cpp, `getAccelerator`;
+torch/distributed/fsdp/_init_utils.py, `_init_device_handle`.
 """
 
 from __future__ import annotations
@@ -51,12 +55,32 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff=f"-{call}\n+if torch.accelerator.is_available():\n+    {call}",
         ),
         record.place,
-        ambiguity=Ambiguity(
-            (
-                "this torch is a build without the accelerator's support (a version that ends in +cpu)",
-                "the process sees none: driver, container, CUDA_VISIBLE_DEVICES, a job without GPUs",
-                "the machine has none, and the script does not ask",
-            ),
-            'python -c "import torch; print(torch.__version__, torch.version.cuda)"; nvidia-smi -L',
+        ambiguity=_why("the machine has none, and the script does not ask"),
+    )
+
+
+@log_pattern(r"FSDP needs a non-CPU accelerator device, but no accelerator device is detected")
+def for_fsdp(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report a model on the CPU that FSDP would shard on an accelerator."""
+    yield Finding(
+        "FullyShardedDataParallel looks for an accelerator to shard the model on, and this torch sees none",
+        (record.proof(match, "a GPU, or a device_id that says cpu"),),
+        Fix(
+            "let torch see the GPU; to train on the CPU, over gloo, tell FSDP so",
+            diff='-model = FSDP(model, ...)\n+model = FSDP(model, device_id=torch.device("cpu"), ...)',
         ),
+        record.place,
+        ambiguity=_why("the machine has none, and the training is to run on the CPU"),
+    )
+
+
+def _why(without: str) -> Ambiguity:
+    """Return why torch may see no accelerator; at last, in these words, that there is none."""
+    return Ambiguity(
+        (
+            "this torch is a build without the accelerator's support (a version that ends in +cpu)",
+            "the process sees none: driver, container, CUDA_VISIBLE_DEVICES, a job without GPUs",
+            without,
+        ),
+        'python -c "import torch; print(torch.__version__, torch.version.cuda)"; nvidia-smi -L',
     )
