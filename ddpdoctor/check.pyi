@@ -371,7 +371,7 @@ from ddpdoctor.watch.events import (
     place as place,
 )
 from ddpdoctor.watch.events.blocks import Block as Block
-from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SHARD as SHARD
+from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SEEDABLE as SEEDABLE, SHARD as SHARD
 from ddpdoctor.watch.events.hang import JOINING as JOINING
 from ddpdoctor.watch.events.of_hosts import (
     End as End,

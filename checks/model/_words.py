@@ -59,6 +59,18 @@ def frozen_later(training: Training) -> Fix | None:
     )
 
 
+def made_later(training: Training) -> Fix | None:
+    """Return where a LightningModule gets what is made late; None where another wraps the model."""
+    if training.framework is not LIGHTNING:
+        return None
+    return Fix(
+        "make it in configure_model(), which Lightning calls before it wraps the model and has the optimizers made",
+        diff=" def __init__(self):\n     self.head = None\n"
+        "-def on_train_start(self):\n-    self.head = nn.Linear(512, classes)\n"
+        "+def configure_model(self):\n+    if self.head is None:\n+        self.head = nn.Linear(512, classes)",
+    )
+
+
 def ends(outcomes: tuple[Outcome, ...], expected: str) -> tuple[Evidence, ...]:
     """Return how the ranks ended that did not return, those first that failed by themselves."""
     order = sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck))

@@ -57,6 +57,21 @@ COUNTED = (
     ("    def forward(self, x, labels=None):", "    def forward(self, x, labels=None, **kwargs):"),
     ('"loss": F.cross_entropy(logits, labels)', '"loss": F.cross_entropy(logits, labels) if labels is not None else 0'),
 )
+BESIDE = """class Mine(Trainer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.beside = torch.nn.Linear(4, 1)
+
+    def create_optimizer(self, *args, **kwargs):
+        made = super().create_optimizer(*args, **kwargs)
+        made.add_param_group({"params": list(self.beside.parameters())})
+        return made
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        outputs = model(**inputs)
+        loss = outputs["loss"] + self.beside(inputs["x"][:, :4]).square().mean()
+        return (loss, outputs) if return_outputs else loss
+"""
 BY_HAND = """class Mine(Trainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = model(**self._prepare_inputs(inputs))["loss"]
@@ -103,6 +118,11 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
         ((OWN, CALLBACK), (TRAIN, "    trainer.add_callback(Norm())\n    trainer.train()\n")),
     ),
     "the bare model in compute_loss": ("forward-bypasses-ddp", "+    outputs = model(**inputs)", ((OWN, SELF_MODEL),)),
+    "a head beside the model": (
+        "gradients-exchanged-in-part",
+        "-self.beside = torch.nn.Linear(4, 1)\n+model.beside = torch.nn.Linear(4, 1)",
+        ((OWN, BESIDE),),
+    ),
     "an evaluation of its own": ("monitored-metric-of-one-rank", "compute_metrics", ((OWN, EVALUATES),)),
     "a folder of each rank's own": (
         "checkpoint-folders-differ",

@@ -19,6 +19,18 @@ HEAD = (TESTS / "heads" / "data_head.txt").read_text(encoding="utf-8")
 GAN = indent((TESTS / "heads" / "gan.txt").read_text(encoding="utf-8"), " " * 8)
 END = "\ndist.destroy_process_group()\n"
 
+SHARED_OUT = """
+        from ddpdoctor.fixtures._stand_ins import shards
+        from torch.utils.data import BatchSampler
+        data, accelerate = Numbers(), shards()
+        batches = BatchSampler(accelerate.SeedableRandomSampler(data, {seed}), 8, drop_last=False)
+        loader = DataLoader(data, batch_sampler=accelerate.BatchSamplerShard(batches, 2, rank))
+        model, optimizer = wrapped()
+        for epoch in range(2):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+"""
+
 FAULTS = {
     "a GAN that makes its samples before it learns, told its epoch too late": (
         "set-epoch-constant",
@@ -44,6 +56,11 @@ FAULTS = {
             for real, _ in loader:
                 play(real)
         """,
+    ),
+    "Accelerate's sampler has the seed of each rank": (
+        "sampler-seeds-differ",
+        "0, 1) what Accelerate shares out",
+        SHARED_OUT.format(seed="rank"),
     ),
     "set_epoch on another sampler": (
         "set-epoch-not-called",

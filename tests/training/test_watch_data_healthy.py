@@ -23,6 +23,13 @@ HEALTHY = {
     "a sampler": """
         fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
     """,
+    "Accelerate's sampler, with one seed": """
+        from ddpdoctor.fixtures._stand_ins import shards
+        from torch.utils.data import BatchSampler
+        data, accelerate = Numbers(), shards()
+        batches = BatchSampler(accelerate.SeedableRandomSampler(data, 42), 8, drop_last=False)
+        fit(DataLoader(data, batch_sampler=accelerate.BatchSamplerShard(batches, 2, rank)))
+    """,
     "a sampler that pads, drop_last": """
         data = Numbers(83)
         fit(DataLoader(data, batch_size=5, drop_last=True, sampler=DistributedSampler(data)))

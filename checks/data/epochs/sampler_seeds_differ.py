@@ -6,32 +6,42 @@ DistributedSampler permutes the whole data set on each rank and takes the rank's
 permutation are the parts disjoint. With `DistributedSampler(seed=rank)`, or a seed drawn on each rank, samples come
 to several ranks and others to none: with two ranks about a quarter of the data is missing in each epoch.
 
+The transformers Trainer, and Accelerate with `use_seedable_sampler=True`, shuffle on each rank with a seed of the
+sampler's, and then share out: `TrainingArguments(seed=42 + rank)`, or `set_seed(42, device_specific=True)` before
+`prepare`, has the same effect.
+
 ## How to be sure
 
 Print `sampler.seed` on each rank. ddpdoctor reads the seeds and counts the samples that came to several ranks.
 
 In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared.
 
-In a source (`ddpdoctor lint`): the `seed` of a DistributedSampler is computed from the rank.
+In a source (`ddpdoctor lint`): the `seed` of a DistributedSampler, or of TrainingArguments, is computed from the rank.
 
 ## How to mend it
 
-Use the same seed on all ranks: leave the argument `seed` out. Add the rank to the seed of augmentations only.
+Use the same seed on all ranks: leave the argument `seed` out, or give the Trainer a `data_seed`, and Accelerate's
+`DataLoaderConfiguration` one. Add the rank to the seed of augmentations only.
 
 ## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU: of 10 samples 2 ranks saw 7. Source: PyTorch documentation,
-DistributedSampler, `seed`: "This number should be identical across all processes in the distributed group".
+DistributedSampler, `seed`: "This number should be identical across all processes in the distributed group";
+accelerate/data_loader.py, `SeedableRandomSampler`: with transformers 5.24, 70 of 256 samples came twice in an epoch.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    SEEDABLE,
+    TRAINER,
     Ailment,
+    EpochStarted,
     Evidence,
     Fact,
     Finding,
@@ -42,6 +52,8 @@ from ddpdoctor.check import (
     Training,
     compare_shares,
     given,
+    is_open,
+    keyword,
     lint,
     place,
     probe,
@@ -50,12 +62,25 @@ from ddpdoctor.check import (
 
 from ..._scripts.source import SAMPLER
 from .._passes import same_data, same_pass, splitting, told
-from .._words import SHOWN, at, shown
+from .._words import SHOWN, at, sharer, shown
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP616", Severity.ERROR)
+RANKS = frozenset({Fact.RANK, Fact.LOCAL_RANK})
+ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
+STREAMED = re.compile(r"IterableDataset|streaming=True")  # what has no sampler
+OF_TRAINER = Fix(
+    "give all ranks the same seed; or, where the ranks are to draw other numbers, the same data_seed",
+    diff="-TrainingArguments(seed=42 + rank, ...)\n+TrainingArguments(seed=42, ...)\n"
+    "or\n+TrainingArguments(seed=42 + rank, data_seed=42, ...)",
+)
+OF_ACCELERATE = Fix(
+    "give Accelerate's sampler one seed on all ranks",
+    diff="-DataLoaderConfiguration(use_seedable_sampler=True)\n"
+    "+DataLoaderConfiguration(use_seedable_sampler=True, data_seed=42)",
+)
 
 
 @probe
@@ -113,13 +138,52 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     )
 
 
+@watch(EpochStarted)
+def shared_out(event: EpochStarted, training: Training) -> Iterator[Finding]:
+    """Compare the seeds of what Accelerate shuffles, and then shares out, once all ranks have begun the first pass."""
+    if event.number or not event.training:
+        return
+    ranks = training.complete(EpochStarted, loader=event.loader, number=0, training=True, site=event.site)
+    samplers = [each.sampler for each in ranks.values() if each.sampler and each.sampler.shares == len(ranks)]
+    seeds = [each.seed for each in samplers if each.seed is not None]
+    alike = len({(each.dataset, each.length) for each in ranks.values()}) == 1
+    if not ranks or not alike or len(seeds) < len(ranks) or len(set(seeds)) == 1:
+        return
+    name = sharer(training)
+    yield Finding(
+        f"the ranks shuffle with different seeds ({told(seeds)}) what {name} shares out: the shares overlap",
+        tuple(
+            Evidence(f"initial_seed={seed}", f"{seeds[0]}", f"rank {rank}'s {SEEDABLE}")
+            for seed, rank in zip(seeds, ranks, strict=True)
+        )[:SHOWN],
+        OF_TRAINER if training.framework is TRAINER else OF_ACCELERATE,
+        place(event.site),
+    )
+
+
+@lint
+def given_to_the_trainer(script: Script) -> Iterator[Finding]:
+    """Look for a rank in the seed of TrainingArguments, which the Trainer shuffles with before it shares out."""
+    for call in script.calls(*ARGUMENTS):
+        seed = keyword(call, "seed")
+        if seed is None or keyword(call, "data_seed") is not None or is_open(call) or STREAMED.search(script.text):
+            continue
+        if any(script.fact(node) in RANKS for node in ast.walk(seed) if isinstance(node, ast.expr)):
+            yield Finding(
+                f"the Trainer's seed is {script.code(seed)}, another on each rank: the ranks' shares overlap",
+                (script.seen(seed, "the same seed on all ranks"),),
+                OF_TRAINER,
+                script.place(call),
+            )
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a rank in the seed that a DistributedSampler is given."""
     for call in script.calls(SAMPLER):
         seed = given(call, 4, "seed")
         ranks = [node for node in ast.walk(seed) if isinstance(node, ast.expr)] if seed is not None else []
-        if seed is not None and any(script.fact(node) in {Fact.RANK, Fact.LOCAL_RANK} for node in ranks):
+        if seed is not None and any(script.fact(node) in RANKS for node in ranks):
             yield Finding(
                 f"the sampler's seed is {script.code(seed)}, another on each rank: the ranks' shares overlap",
                 (script.seen(seed, "the same seed on all ranks"),),
@@ -135,7 +199,7 @@ def _common(script: Script, seed: ast.expr) -> str:
     """Return the part of a seed that all ranks have: what the rank is added to, or 0, as the sampler has it."""
     match seed:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            sides = [each for each in (left, right) if script.fact(each) not in {Fact.RANK, Fact.LOCAL_RANK}]
+            sides = [each for each in (left, right) if script.fact(each) not in RANKS]
             if len(sides) == 1 and not script.can_differ(sides[0]):
                 return ast.get_source_segment(script.text, sides[0]) or ast.unparse(sides[0])
     return "0"

@@ -10,6 +10,7 @@ from ddpdoctor.check import (
     ACCELERATE,
     FABRIC,
     LIGHTNING,
+    TRAINER,
     Evidence,
     Finding,
     Fix,
@@ -17,6 +18,7 @@ from ddpdoctor.check import (
     Severity,
     Site,
     Wrapped,
+    last_name,
     place,
     tree_of,
 )
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Training
 
 LIST = "_ddp_params_and_buffers_to_ignore"
+WRAPPERS = {"Ray Train": "ray.train.torch.prepare_model", "Ignite": "idist.auto_model"}
 NAMELESS = "parameter "  # of no module of the model: told by its place in the optimizer, and its shape
 
 
@@ -78,8 +81,9 @@ def wrap_as_well(training: Training, names: list[str], held: ParametersHeld) -> 
             diff="-self.heads = [nn.Linear(32, 2) for _ in range(3)]\n"
             "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
         )
-    holders = {holder for name, holder in zip(held.names, held.holders, strict=False) if name in names}
-    owner = holders.pop() if len(holders) == 1 else ""
+    if framework is TRAINER:
+        return frozen_later(training) or _into_the_model(_owner(names, held), held.site)
+    owner = _owner(names, held)
     if framework is FABRIC and owner:
         return frozen_later(training) or Fix(
             f"set {owner} up as well: what fabric.setup is not given has gradients of its own on each rank",
@@ -89,21 +93,57 @@ def wrap_as_well(training: Training, names: list[str], held: ParametersHeld) -> 
         own = "-generator, optimizer = accelerator.prepare(generator, optimizer)\n"
         own += "+generator, critic, optimizer = accelerator.prepare(generator, critic, optimizer)"
         return frozen_later(training) or Fix("prepare each module that is trained", diff=own)
-    return frozen_later(training) or (_wrapping(owner, held.site) if owner else _plain(names))
+    wrapper = WRAPPERS.get(framework.name, "DDP") if framework is not None else "DDP"
+    return frozen_later(training) or (_wrapping(owner, held.site, wrapper) if owner else _plain(names))
 
 
-def _wrapping(owner: str, site: Site | None) -> Fix:
-    """Return the line that makes a module, and the one that wraps it."""
+def _owner(names: list[str], held: ParametersHeld) -> str:
+    """Return the variable that holds the module of these parameters; empty where it is not known, or one of many."""
+    holders = {holder for name, holder in zip(held.names, held.holders, strict=False) if name in names}
+    if holders != {""}:
+        return holders.pop() if len(holders) == 1 else ""
+    calls = tree_of(held.site.file).of(ast.Call) if held.site is not None else ()
+    given = {
+        ast.unparse(each.func.value)
+        for call in calls
+        if last_name(call.func) == "add_param_group"
+        for each in ast.walk(call)
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "parameters"
+    }
+    return given.pop() if len(given) == 1 else ""
+
+
+def _made(owner: str, site: Site | None) -> str:
+    """Return the line of a file that gives a variable its module; empty where there is none, or it is a long one."""
+    if site is None or not owner:
+        return ""
     made = [
-        each
-        for each in (tree_of(site.file).of(ast.Assign) if site is not None else ())
-        if site is not None and each.lineno <= site.line and owner in map(ast.unparse, each.targets)
+        ast.unparse(each.value)
+        for each in tree_of(site.file).of(ast.Assign)
+        if each.lineno <= site.line and owner in map(ast.unparse, each.targets)
     ]
-    makes = ast.unparse(made[-1]) if made else ""
-    shown = f" {makes}\n" if makes and "\n" not in makes else ""
+    return made[-1] if made and "\n" not in made[-1] else ""
+
+
+def _into_the_model(owner: str, site: Site | None) -> Fix:
+    """Return how a module becomes a part of what the Trainer wraps."""
+    name = owner.rpartition(".")[2] or "head"
+    made = _made(owner, site)
+    shown = f"-{owner} = {made}\n" if made else ""
+    return Fix(
+        f"make {owner or 'it'} a part of the model before train(), which wraps the model alone; it is then among what "
+        "create_optimizer() takes",
+        diff=f"{shown}+model.{name} = {made or owner or 'head'}\n trainer = Trainer(model=model, ...)",
+    )
+
+
+def _wrapping(owner: str, site: Site | None, wrapper: str) -> Fix:
+    """Return the line that makes a module, and the one that wraps it."""
+    made = _made(owner, site)
+    shown = f" {owner} = {made}\n" if made else ""
     return Fix(
         f"wrap {owner} as well, where it is made: DDP averages what it is given, and {owner} is not part of that",
-        diff=f"{shown}+{owner} = DDP({owner})",
+        diff=f"{shown}+{owner} = {wrapper}({owner})",
     )
 
 

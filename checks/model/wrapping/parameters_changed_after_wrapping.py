@@ -59,7 +59,7 @@ from ddpdoctor.check import (
 )
 
 from .._training import Apart, Step, strays_apart, together
-from .._words import before_wrapping, counted, frozen_later, listed
+from .._words import before_wrapping, counted, frozen_later, listed, made_later
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam, Script, Wrap
@@ -143,7 +143,7 @@ def _added(event: StepSampled, step: Step, apart: Apart, training: Training) -> 
             apart.evidence("the gradient of", step),
             Evidence(f"{apart.name} {why} when DDP wrapped the model", "as it is now", str(step.wrapped.site)),
         ),
-        (frozen_later(training) if frozen else None)
+        (frozen_later(training) if frozen else made_later(training))
         or Fix(
             "unfreeze, then wrap" if frozen else "change the model, then wrap it", diff=before_wrapping(training, line)
         ),

@@ -8,6 +8,7 @@ from ddpdoctor.watch.events.base import Event
 
 RESUMED = "resumed"  # no tag of a checkpoint, but what the Trainer looks into a folder for
 
+SEEDABLE = "SeedableRandomSampler"  # of Accelerate: it has a seed of its own, which it shuffles with
 DISPATCHER, SHARD = "DataLoaderDispatcher", "IterableDatasetShard"
 """What of Accelerate shares out a stream: ``ShardedTwice.shards``."""
 

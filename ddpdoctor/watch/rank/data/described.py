@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.examine.loader.worker_seeds import methods
 from ddpdoctor.frameworks import ACCELERATE
 from ddpdoctor.watch.events import DataSeen, Sampler, Site
+from ddpdoctor.watch.events.frameworks import SEEDABLE
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
 from ddpdoctor.watch.rank.data.generators import copied, seeded_by
 from ddpdoctor.watch.rank.data.index_digest import Listing, listing, mapping, picks, table_behind
@@ -110,7 +111,15 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
     decides = deciding(loader)
     of_batches = decides is loader.batch_sampler and not isinstance(decides, BatchSampler)
     told = sampler_itself(recorder, decides, shares=_shares(loader.batch_sampler))
-    return replace(told, of_batches=of_batches, held_as=_held_as(loader, decides))
+    seed = _seed_of_shares(loader.batch_sampler) if told.shares else told.seed
+    return replace(told, of_batches=of_batches, held_as=_held_as(loader, decides), seed=seed)
+
+
+def _seed_of_shares(batches: Any) -> int | None:
+    """Return the seed with which Accelerate's own sampler shuffles what its batch sampler shares out."""
+    sampler = getattr(batches, "sampler", None) or getattr(getattr(batches, "batch_sampler", None), "sampler", None)
+    seed = getattr(sampler, "initial_seed", None)
+    return seed if type(sampler).__name__ == SEEDABLE and isinstance(seed, int) else None
 
 
 def _held_as(loader: Any, sampler: Any) -> str:
