@@ -176,7 +176,7 @@ from ddpdoctor.source.reach.exits import (
     ways_out as ways_out,
     ways_past as ways_past,
 )
-from ddpdoctor.source.reach.guards import Guard as Guard, decided_at as decided_at, tests_around as tests_around
+from ddpdoctor.source.reach.guards import Guard as Guard
 from ddpdoctor.source.reach.rank_facts import Fact as Fact
 from ddpdoctor.source.reach.ranks import (
     RankBlock as RankBlock,
@@ -191,6 +191,7 @@ from ddpdoctor.source.reach.ranks import (
     rank_condition as rank_condition,
     rank_given_at as rank_given_at,
 )
+from ddpdoctor.source.reach.reached import decided_at as decided_at, tests_around as tests_around
 from ddpdoctor.source.reach.seeded import seeded_by_rank as seeded_by_rank
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script

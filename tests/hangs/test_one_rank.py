@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,26 @@ def test_a_hang_is_told_by_the_guard_of_a_caller(tmp_path: Path, group: str) -> 
     found = alone(event)
     assert (hang_of(event, Training()) is Hang.GUARDED) is (group != "7")
     assert (found is not None and found.call == "accelerator.gather") is (group != "7")
+
+
+@pytest.mark.parametrize("also_there", [False, True])
+def test_a_call_that_was_answered_is_told_by_the_guard_of_its_caller(tmp_path: Path, *, also_there: bool) -> None:
+    """A rank later they wait in calls that do not fit; not where the other rank has come to that function, too."""
+    file = tmp_path / "train.py"
+    file.write_text(HANGS)
+
+    def went(rank: int, *lines: tuple[int, str]) -> Position:
+        calls = tuple(
+            Communication(number, 0.0, "all_gather", "0", "", Site(str(file), line, name))
+            for number, (line, name) in enumerate(lines)
+        )
+        stack = (Site(str(file), 9, "main"), Site(str(file), 11, "<module>"))
+        return replace(waiting(rank, "all_gather", "0", *stack), recent=calls)
+
+    ranks = (went(0, (4, "report"), (9, "main")), went(1, (4, "report") if also_there else (9, "main"), (9, "main")))
+    found = alone(Stalled(pid=0, time=0.0, ranks=ranks, world_size=2, outside=False))
+
+    assert (found is not None and found.call == "accelerator.gather") is not also_there
 
 
 def waiting(rank: int, operation: str, group: str, *stack: Site) -> Position:

@@ -109,6 +109,22 @@ FAULTS = {
             own.step()
         """,
     ),
+    "a head beside DDP that each rank has begun by itself, one data set shared out": (
+        "gradients-exchanged-in-part",
+        "began with other values on each rank",
+        """
+        from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(64, 8))
+        torch.manual_seed(1 + rank)
+        model, head = DDP(net()), nn.Linear(4, 4)
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.05)  # guilty
+        for (inputs,) in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+            optimizer.zero_grad()
+            head(model(inputs)).square().mean().backward()
+            optimizer.step()
+        """,
+    ),
     "adapters that are trained are on DDP's ignore list": (
         "gradients-exchanged-in-part",
         "on DDP's ignore list",

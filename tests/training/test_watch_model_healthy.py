@@ -346,6 +346,16 @@ HEALTHY = {
             step(model, optimizer)
             schedule.step()
     """,
+    "a head of each rank's own, for samples of its own": """
+        torch.manual_seed(1 + rank)
+        model, head = DDP(net()), nn.Linear(4, 4)
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.05)
+        for _ in range(6):
+            inputs, targets = batch()
+            optimizer.zero_grad()
+            (head(model(inputs)) - targets).square().mean().backward()
+            optimizer.step()
+    """,
     "a parameter that DDP is told to ignore": """
         model = net()
         DDP._set_params_and_buffers_to_ignore_for_model(model, ["2.bias"])

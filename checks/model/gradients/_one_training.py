@@ -24,7 +24,7 @@ def one_training(steps: list[Sheet], training: Training) -> Evidence | None:
         return Evidence("the weights were broadcast before the first step", "", f"{first.sent} elements")
     if added := _adds_up_metrics(steps):
         return added
-    if shared := next(_shared_out(last, training), None):
+    if shared := next(shared_out(last, training), None):
         return shared
     writers = {each.rank for each in training.of(FileWritten) if each.steps}
     if writers == {0}:
@@ -47,7 +47,7 @@ def in_vain(steps: list[Sheet]) -> Evidence | None:
 def meant(steps: list[Sheet], training: Training) -> Evidence | None:
     """Find what shows that ranks that have begun differently are to train one model: two signs together."""
     step = steps[-1]
-    shared = next(_shared_out(step, training), None) or _adds_up_metrics(steps)
+    shared = next(shared_out(step, training), None) or _adds_up_metrics(steps)
     saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
     files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
     meant = saved or bool(calls_in(step, WRAPPERS)) or any(map(_names_wrapper, files))
@@ -69,11 +69,11 @@ def _names_wrapper(file: str) -> bool:
     return any(name in WRAPPERS for name in imports)
 
 
-def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
+def shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
     """Look for a data set that is shared out to the ranks, by a sampler or by a framework."""
     for passed in training.of(EpochStarted):
         sampler, framework = passed.sampler, training.framework
-        if sampler is not None and framework is not None and sampler.kind == framework.shards:
+        if sampler is not None and framework is not None and sampler.shares == len(step.ranks):
             told = f"{framework.name} shares {passed.dataset} out to the ranks"
             yield Evidence(told, "a model that it wraps", str(passed.site))
         elif sampler is not None and sampler.replicas == len(step.ranks):

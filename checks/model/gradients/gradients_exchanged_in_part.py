@@ -52,14 +52,17 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import caller_of, data_parallel_sheets, seen
+from ..._ledgers.ledger import caller_of, data_parallel_sheets, seen, starts_apart
 from ..._ledgers.sheets import NEVER, Line, Sheet
 from .._training import strays_apart, together
 from .._words import counted, listed
 from ._left_out import ignored, on_the_list, wrap_as_well
+from ._one_training import shared_out
 
 AILMENT = Ailment("DDP570", Severity.ERROR)
 SURE = 2
+GATHERS = ("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "gather", "scatter")
+"""Who calls these may have put a model together of parts that are each rank's own."""
 
 
 @watch(StepFingerprinted)
@@ -69,6 +72,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if not steps or any(map(_is_anothers, training.of(StepSampled, pid=event.pid), repeat(training))):
         return
     names, last = _in_both(steps[-2:]), steps[-1]
+    if not names:
+        yield from _begun_apart(steps, training)
     if not names or _was_told(steps, training):
         return
     shared = [line for line in last.lines if _is_shared(line)]
@@ -90,6 +95,38 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         _by_hand() if exchanged or others else _shard(sharded) if sharded else wrap_as_well(training, names, last.held),
         caller_of(exchanged[0], last) if exchanged else place((event if others else last.held).site),
     )
+
+
+def _begun_apart(steps: list[Sheet], training: Training) -> Iterator[Finding]:
+    """Look for parameters beside those that DDP averages that were each rank's own from the start.
+
+    Nothing may go from rank to rank within the model, and one data set be shared out: else they may be meant to differ.
+    """
+    *earlier, before, last = steps
+    names = _apart_in(before) and _apart_in(last)
+    shared = [line for line in last.lines if _is_shared(line) and line.managed != NEVER]
+    proof = next(shared_out(last, training), None)
+    was_told = bool(earlier) and bool(_apart_in(earlier[-1])) and any(map(_is_shared, before.lines))
+    if not names or not shared or proof is None or was_told or any(map(last.calls, GATHERS)):
+        return
+    left, _ = ignored(names, training.of(Wrapped))
+    line = _largest(last, names)
+    if left or last.exchanged(ANOTHERS) or last.exchanged("gradient"):
+        return
+    yield Finding(
+        f"{counted(len(names), 'parameter')} beside the model that DDP averages began with other values on each rank, "
+        f"and nobody averages their gradients: {listed(names, 6)}",
+        (*seen(line, last), _others(shared, [], []), proof),
+        wrap_as_well(training, names, last.held),
+        place(last.held.site),
+        severity=Severity.WARNING,
+    )
+
+
+def _apart_in(step: Sheet) -> list[str]:
+    """Name what each rank's optimizer steps with by its own gradient, where some of it began with other values."""
+    own = [line.name for line in step.lines if line.tells and line.unchanged and line.managed == NEVER]
+    return own if set(own) & set(starts_apart(step)) else []
 
 
 def _largest(step: Sheet, names: list[str]) -> Line:

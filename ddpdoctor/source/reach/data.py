@@ -7,7 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.guards import Guard, guards
+from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
@@ -15,6 +15,7 @@ from ddpdoctor.source.values.bound import values
 from ddpdoctor.source.values.sites import passed
 
 if TYPE_CHECKING:
+    from ddpdoctor.source.reach.guards import Guard
     from ddpdoctor.source.text.tree import Tree
 
 DEPTH = 6
@@ -35,10 +36,7 @@ def batch_condition(file: str, line: int) -> str:
     Silent where its values were exchanged between the ranks before.
     """
     tree = tree_of(file)
-    statement = statement_at(tree, line)
-    if statement is None:
-        return ""
-    found = next((each for each in guards(tree, statement) if _is_decided_by_a_batch(tree, each)), None)
+    found = next((each for each in guards_at(tree, line) if _is_decided_by_a_batch(tree, each)), None)
     return found.words if found is not None else ""
 
 

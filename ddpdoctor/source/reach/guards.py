@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.alike import answers_alike
 from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.rankish import is_rankish
 from ddpdoctor.source.reach.who import ONE_RANK, other, who
-from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 
@@ -109,39 +107,3 @@ def ends(tree: Tree, statement: ast.stmt) -> bool:
     """Whether a statement ends the program: it raises, or calls what does so."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and resolve(tree, call.func) in EXITS)
-
-
-def tests_around(file: str, line: int) -> list[str]:
-    """Return what must be true for a line of a function to be reached, innermost first, as it is written there."""
-    tree = tree_of(file)
-    statement = statement_at(tree, line)
-    found = guards(tree, statement) if statement is not None else ()
-    return [ast.unparse(each.test if each.holds else _negated(each.test)) for each in found]
-
-
-def decided_at(file: str, line: int, loop: int = 0) -> list[Guard]:
-    """Return what decides whether a line of a function is reached, innermost first, where ranks can answer otherwise.
-
-    Of a line in a loop, whose first line can be given, nothing that is decided before that. What raises is left out.
-    """
-    tree = tree_of(file)
-    statement = statement_at(tree, line)
-    found = guards(tree, statement) if statement is not None else ()
-    return [
-        each
-        for each in found
-        if each.test.lineno > loop and not _raises(tree, each) and not answers_alike(tree, each.test)
-    ]
-
-
-def _raises(tree: Tree, guard: Guard) -> bool:
-    """Whether who does not pass a test raises an exception there."""
-    branch = tree.parents.get(guard.test)
-    away = (branch.orelse if guard.holds else branch.body) if isinstance(branch, ast.If) else []
-    return bool(away) and isinstance(away[-1], ast.Raise)
-
-
-def _negated(test: ast.expr) -> ast.expr:
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return test.operand
-    return ast.UnaryOp(ast.Not(), test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import (
@@ -92,13 +92,20 @@ def _called_alone(event: Stalled) -> Iterator[Guarded]:
         for call in reversed(position.recent):
             if call.site is None or call.group not in DEFAULT or call.operation in UNPAIRED:
                 continue
-            guard = one_rank_only(call.site.file, call.site.line)
+            guard = one_rank_only(call.site.file, call.site.line) or _guard_of_callers(call.site, others)
             if (
                 guard
                 and not _can_be_answered(event, call.site)
                 and not any(_answers(each, call) for recent in others for each in recent)
             ):
                 yield Guarded(position, call.site, call.site, guard, called(call.site, call.operation))
+
+
+def _guard_of_callers(site: Site, others: Sequence[Sequence[Communication]]) -> str:
+    """Return in words what lets one rank alone call the function of a line, where no other rank was seen there."""
+    seen = any(each.site is not None and each.site.file == site.file and each.site.function == site.function
+               for recent in others for each in recent)  # fmt: skip
+    return "" if seen else one_rank_calls(site.file, site.function)
 
 
 def _can_be_answered(event: Stalled, site: Site) -> bool:
