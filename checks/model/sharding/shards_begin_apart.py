@@ -13,7 +13,8 @@ ddpdoctor reads a few numbers of each parameter before it is sharded. Here they 
 shapes are the same, some ranks have loaded a state dict into them before, and others have not. Silent where all were
 initialised, with other seeds: a model of random parts is a random model. Silent where a state dict is loaded after the
 sharding, before the first step. In a source (`ddpdoctor lint`): the model gets memory by `to_empty()` after
-`fully_shard`, one rank alone initialises it, and nothing in reach copies weights from rank to rank.
+`fully_shard`, one rank alone initialises it, and nothing in reach copies weights from rank to rank; or one rank alone
+has a whole state for `set_model_state_dict`, without `broadcast_from_rank0`: the ranks then wait for each other.
 
 ## How to mend it
 
@@ -38,6 +39,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     FULLY_SHARD,
+    ONE_RANK,
+    OTHER_RANKS,
     Ailment,
     Evidence,
     Finding,
@@ -45,11 +48,15 @@ from ddpdoctor.check import (
     Severity,
     ShardingBegan,
     Training,
+    given,
+    is_open,
+    keyword,
     lint,
     place,
     watch,
 )
 
+from ..._frameworks.fsdp2 import STATE
 from .._words import listed
 
 if TYPE_CHECKING:
@@ -132,6 +139,53 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
+
+
+@lint
+def not_sent(script: Script) -> Iterator[Finding]:
+    """Look for a whole state that one rank alone has read, where torch is not told to send it to the others."""
+    for call in script.calls(f"{STATE}.set_model_state_dict"):
+        options = keyword(call, "options")
+        made = script.held(options) if isinstance(options, (ast.Name, ast.Attribute)) else options
+        if not isinstance(made, ast.Call) or is_open(made) or script.resolve(made.func) != f"{STATE}.StateDictOptions":
+            continue
+        whole, sends = (keyword(made, name) for name in ("full_state_dict", "broadcast_from_rank0"))
+        state = given(call, 1, "model_state_dict")
+        is_whole = isinstance(whole, ast.Constant) and whole.value is True
+        if not is_whole or made.args or sends is not None or state is None or not _of_one_rank(script, state):
+            continue
+        yield Finding(
+            f"one rank alone has read {script.code(state)}, and set_model_state_dict does not send it: the others have "
+            "nothing to load, and do not come to the calls in which it is shared out",
+            (script.seen(call, "broadcast_from_rank0=True"), *(() if made is options else (script.seen(made),))),
+            Fix(
+                "have torch send it from rank 0",
+                diff=f"-{script.code(made)}\n+{script.code(made)[:-1].rstrip(', ')}, broadcast_from_rank0=True)",
+            ),
+            script.place(call),
+        )
+
+
+def _of_one_rank(script: Script, state: ast.expr) -> bool:
+    """Whether a state is read on one rank, and is an empty one on the others."""
+    held = script.held(state) if isinstance(state, ast.Name) else state
+    if isinstance(held, ast.IfExp):
+        empty = {ONE_RANK: held.orelse, OTHER_RANKS: held.body}.get(script.who(held.test) or "")
+        return empty is not None and _is_empty(empty)
+    if not isinstance(state, ast.Name):
+        return False
+    can = [each for each in script.can_hold(state) if each is not None]
+    read = [each for each in can if not _is_empty(each)]
+    return len(read) < len(can) and bool(read) and all(script.one_rank_guard(each) is not None for each in read)
+
+
+def _is_empty(node: ast.expr) -> bool:
+    """Whether an expression is None, or a dict without entries."""
+    match node:
+        case ast.Constant(value=None) | ast.Dict(keys=[]) | ast.Call(func=ast.Name(id="dict"), args=[], keywords=[]):
+            return True
+        case _:
+            return False
 
 
 def _called(call: ast.Call) -> str:
