@@ -47,7 +47,19 @@ def is_watchs(file: str) -> bool:
 
 def users_sites(stack: Iterable[Frame | Native]) -> Iterator[Site]:
     """Yield the user's own lines of a stack, in its order."""
-    return (Site(each.file, each.line, each.function) for each in stack if is_users(each.file))
+    return (
+        Site(each.file, each.line, each.function)
+        for each in stack
+        if is_users(each.file) and not _is_generated(each.file, each.function)
+    )
+
+
+def _is_generated(file: str, function: str) -> bool:
+    """Whether a function was written by a library at run time, as the ``__init__`` of a dataclass.
+
+    The functions of ``python -c`` come from a file of that name, too: of those the next one is taken.
+    """
+    return file == "<string>" and function.startswith("__")
 
 
 def frames() -> Iterator[FrameType]:
@@ -78,7 +90,8 @@ def user_site() -> Site | None:
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as in frames()
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
+        code = frame.f_code
+        if is_users(code.co_filename) and not _is_generated(code.co_filename, code.co_name):
             return site_of(frame)
         frame = frame.f_back
     return None

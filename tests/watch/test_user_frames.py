@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ddpdoctor.logs.records import Frame
 from ddpdoctor.watch.rank.model.parameter_names import modules_in_sight
-from ddpdoctor.watch.user_frames import variables_of
+from ddpdoctor.watch.user_frames import user_site, users_sites, variables_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
 
 
 class Thing:
@@ -76,3 +82,20 @@ def test_modules_of_the_function_and_of_its_file_are_in_sight(monkeypatch: pytes
 
     assert seen["shared"] is of_the_file
     assert seen["own"] is own
+
+
+@dataclass
+class Arguments:
+    """What a framework makes of its options."""
+
+    site: Site | None = field(default_factory=user_site)
+
+
+def test_a_generated_function_is_no_line_of_the_users() -> None:
+    """The line that makes a dataclass is named, not the ``__init__`` that was written for it."""
+    made = Arguments().site
+    stack = [Frame("<string>", 3, "__init__"), Frame(__file__, 12, "main"), Frame("<string>", 1, "<module>")]
+
+    assert made is not None
+    assert Path(made.file) == Path(__file__)
+    assert [each.line for each in users_sites(stack)] == [12, 1]

@@ -21,6 +21,7 @@ from ddpdoctor.watch.events import (
 from ddpdoctor.watch.exits import SAY_ALL
 from ddpdoctor.watch.monitor.kept_at_end import kept_at_end
 from ddpdoctor.watch.monitor.stands.positions import stalled
+from ddpdoctor.watch.monitor.stands.siblings import on_their_way
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
 AGAIN = 10.0  # seconds between two looks at a training that still stands
+SOON = 2.0  # seconds more between two looks for ranks that have not joined
 GO_ON = (Doing.WORKING, Doing.ASKING)
 
 
@@ -179,6 +181,9 @@ class Followed:
             return None
         self.looked = now
         event = stalled([each for each in self.ranks if each.rank >= 0], self.training, after)
+        if event is not None and on_their_way(event, after):
+            self.looked = now + SOON
+            return None
         stands = tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()
         if event is not None and event.apart:
             before, self.stands, self.apart = self.apart, (), stands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -9,12 +10,36 @@ from contextlib import suppress
 
 import psutil
 
-from ddpdoctor.watch.events import Sibling
+from ddpdoctor.source.text.lines import statement_at, tree_of
+from ddpdoctor.watch.events import Doing, Position, Sibling, Stalled
+from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.monitor.seen.usage import Usage, usages
 
+PATIENCE = 4  # times as long as a rank that waits has to
 LOOK = 0.5  # seconds between two looks at a process
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
 INIT = 1  # adopts what others left: its children belong to nobody
+
+
+def on_their_way(event: Stalled, after: float) -> bool:
+    """Whether each rank that has not joined imports, or may be a process at work beside the others.
+
+    Frameworks that start the other ranks by themselves do so once the first has imported everything, and a loaded
+    machine takes its time. What lasts for much longer is told.
+    """
+    wait = [each for each in event.ranks if each.doing is Doing.WAITING and each.operation == JOINING]
+    come = [each for each in event.ranks if each not in wait]
+    missing = event.world_size - len(event.ranks)
+    at_work = [each for each in event.siblings if each.busy and not each.launcher]
+    if not wait or not (missing or come) or missing > len(at_work):
+        return False
+    return all(map(_imports, come)) and max(each.seconds for each in wait) < PATIENCE * after
+
+
+def _imports(position: Position) -> bool:
+    site = position.site
+    statement = statement_at(tree_of(site.file), site.line) if site is not None else None
+    return position.doing is Doing.WORKING and isinstance(statement, (ast.Import, ast.ImportFrom))
 
 
 def siblings(pids: Iterable[int], launched: Iterable[int] = ()) -> tuple[Sibling, ...]:
