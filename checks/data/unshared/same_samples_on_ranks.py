@@ -13,9 +13,10 @@ ddpdoctor takes fingerprints of each gradient right after backward in sampled st
 were equal on all ranks in the steps 1, 2, 3 and 10, of gradients that differ from step to step. Or the gradients
 differ by masks or weights that each rank draws, and all ranks' models were given the same rows in the same order.
 
-Silent where the data comes from a DataLoader and the model is wrapped (checks of loaders say what is wrong there),
-where there are groups of some ranks or communications within a model, and where each step has the same batch, as
-benchmarks have.
+Silent where nothing brings the ranks' gradients or weights together, as where each rank trains a teacher or a probe of
+its own on purpose, where the data comes from a DataLoader and the model is wrapped (checks of loaders say what is wrong
+there), where there are groups of some ranks or communications within a model, and where each step has the same batch,
+as benchmarks have.
 
 In a source (`ddpdoctor lint`): Lightning is told to put no sampler in (`use_distributed_sampler=False`), trains on
 several devices, and nothing in the project shares out the data; or a wrapped model learns from slices that go from the
@@ -63,7 +64,7 @@ from ddpdoctor.check import (
 from ..._evaluation.evaluations import shares_gradients
 from ..._frameworks.lightning import SAMPLER, TRAINERS, has_ranks
 from ..._ledgers.ledger import same_direction, sheets
-from ..._ledgers.sheets import are_equal, multiple_of
+from ..._ledgers.sheets import NEVER, are_equal, multiple_of
 from ..._ledgers.updates import compared, reduces
 from ..._scripts.source import is_own
 from .._cuts import DRAWS, taken_at
@@ -100,15 +101,12 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if len(steps) < 4 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - 1, 2, 3, 10
         return
     if not all(map(_same, steps)):
-        yield from _by_rows(event, training)
+        yield from _by_rows(event, training, wrapped=_has_wrapped(steps[-1]))
         return
     if all(same_direction(*pair) for pair in itertools.pairwise(steps)):
         return
-    if training.framework is not HOROVOD and any(map(_exchanges_in_backward, steps)):
+    if _is_otherwise(steps, training):
         return
-    fed = training.of(OrderSeen, trained=True)
-    if fed and (any(wrappings(training)) or any(each.indices for each in fed)):
-        return  # what a loader gives is looked at itself
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)
     told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(line.local[:8]) if each)
@@ -173,12 +171,14 @@ def _drawn_alike(site: Site | None) -> Site | None:
     return seeded if any(last_name(each.func) in DRAWS for each in calls) else None
 
 
-def _by_rows(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+def _by_rows(event: StepFingerprinted, training: Training, *, wrapped: bool) -> Iterator[Finding]:
     """Compare the rows that the model was given: the ranks may mask, weigh or label them differently."""
     ranks = training.complete(RowsGiven, number=event.number)
     told = next(iter(ranks.values()), None)
     if told is None or len({each.rows for each in ranks.values()}) > 1 or any(each.several for each in ranks.values()):
         return
+    if wrapped != bool(told.model):
+        return  # they were given to a model that another optimizer trains
     distinct = len(set(told.rows))
     if distinct < FEWEST or distinct * told.forwards < FORWARDS * len(told.rows):
         return  # one batch, or the whole, again and again
@@ -194,6 +194,29 @@ def _by_rows(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
         shared_out(training, MEND),
         place(taken_at(told.site, training, told.pid) if told.site else None),
     )  # fmt: skip
+
+
+def _is_otherwise(steps: list[Sheet], training: Training) -> bool:
+    """Whether equal gradients can have another cause, are meant, or are what a loader gives, which is looked at itself.
+
+    A teacher or a probe each rank can train for itself: nothing brings its gradients or weights together.
+    """
+    if training.framework is not HOROVOD and any(map(_exchanges_in_backward, steps)):
+        return True
+    if training.framework is None and not _is_shared(steps):
+        return True
+    fed = training.of(OrderSeen, trained=True)
+    return bool(fed) and (any(wrappings(training)) or any(each.indices for each in fed))
+
+
+def _is_shared(steps: list[Sheet]) -> bool:
+    """Whether DDP has some of the parameters, or the ranks have sent as many numbers as there are between the steps."""
+    first, last = steps[0], steps[-1]
+    return _has_wrapped(last) or last.sent - first.sent >= last.elements
+
+
+def _has_wrapped(step: Sheet) -> bool:
+    return bool(step.held.shards) or any(line.managed != NEVER for line in step.lines)
 
 
 def _exchanges_in_backward(step: Sheet) -> bool:

@@ -253,12 +253,14 @@ class StreamSeen(Event):
 class RowsGiven(Event):
     """A checksum of each row that a model was given in training, without a loader, up to a step's ``number``.
 
-    The model is a wrapped one, or that whose gradients the script exchanges. ``forwards`` is how many there were, and
-    ``site`` the line of the first one. ``several``: the model was given more than these, of which nothing is known.
+    ``model`` is the number of a wrapped one, or 0: then it is what an optimizer trains. ``forwards`` is how many there
+    were, and ``site`` the line of the first one. ``several``: the model was given more than these, of which nothing is
+    known.
     """
 
     number: int
     rows: tuple[float, ...]
+    model: int = 0
     forwards: int = 0
     several: bool = False
 

@@ -86,6 +86,8 @@ class GivenRows:
         import torch
 
         given = [each for each in args if hasattr(each, "shape")]
+        if self.model == 0 and model:
+            self._begin_anew()
         if self.over or self.model not in {None, model}:
             return
         shape: Any = given[0].shape if given and given[0] is args[0] else ()
@@ -99,6 +101,13 @@ class GivenRows:
         self.sums.append(row_sums(torch.stack([each.double() for each in given], 1) if pairs else given[0]))
         self.count += int(shape[0])
         self.over = self.count > MOST or len(self.sums) >= FORWARDS
+
+    def _begin_anew(self) -> None:
+        """Forget a model that nobody has wrapped: another one is, and trains after it."""
+        self.end()
+        self.sums.clear()
+        self.model, self.count, self.told, self.several = None, 0, 0, False
+        self.over = self.loaded or not self.active
 
     def quiet(self) -> None:
         """Look at nothing any more: something is compiled, or traced."""
@@ -124,6 +133,7 @@ class GivenRows:
         self.recorder.emit(
             RowsGiven,
             number=steps,
+            model=self.model or 0,
             rows=tuple(float(f"{value:.{DIGITS}g}") for value in rows),
             forwards=len(self.sums),
             several=self.several,
