@@ -177,7 +177,7 @@ def _by_rows(event: StepFingerprinted, training: Training, *, wrapped: bool) -> 
     told = next(iter(ranks.values()), None)
     if told is None or len({each.rows for each in ranks.values()}) > 1 or any(each.several for each in ranks.values()):
         return
-    if wrapped != bool(told.model):
+    if wrapped != (told.model >= 0):
         return  # they were given to a model that another optimizer trains
     distinct = len(set(told.rows))
     if distinct < FEWEST or distinct * told.forwards < FORWARDS * len(told.rows):

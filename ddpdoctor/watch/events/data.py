@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.watch.events.base import Event, Site
 
+UNWRAPPED = -1
+"""Stands for the number of a model that nobody has wrapped."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
@@ -253,14 +256,14 @@ class StreamSeen(Event):
 class RowsGiven(Event):
     """A checksum of each row that a model was given in training, without a loader, up to a step's ``number``.
 
-    ``model`` is the number of a wrapped one, or 0: then it is what an optimizer trains. ``forwards`` is how many there
-    were, and ``site`` the line of the first one. ``several``: the model was given more than these, of which nothing is
-    known.
+    ``model`` is the number of a wrapped one; ``UNWRAPPED``: it is what an optimizer trains. ``forwards`` is how many
+    there were, and ``site`` the line of the first one. ``several``: the model was given more than these, of which
+    nothing is known.
     """
 
     number: int
     rows: tuple[float, ...]
-    model: int = 0
+    model: int = UNWRAPPED
     forwards: int = 0
     several: bool = False
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import RowsGiven
+from ddpdoctor.watch.events.data import UNWRAPPED
 from ddpdoctor.watch.rank.compiled import has_compiled, is_traced
 from ddpdoctor.watch.user_frames import user_site
 
@@ -66,7 +67,7 @@ class GivenRows:
         import torch
 
         if torch.is_grad_enabled():
-            self.taken(0, args)
+            self.taken(UNWRAPPED, args)
 
     def loads(self) -> None:
         """Follow no module: a loader gives rows where gradients are on, and nobody has wrapped a model."""
@@ -86,7 +87,7 @@ class GivenRows:
         import torch
 
         given = [each for each in args if hasattr(each, "shape")]
-        if self.model == 0 and model:
+        if self.model == UNWRAPPED != model:
             self._begin_anew()
         if self.over or self.model not in {None, model}:
             return
@@ -133,7 +134,7 @@ class GivenRows:
         self.recorder.emit(
             RowsGiven,
             number=steps,
-            model=self.model or 0,
+            model=UNWRAPPED if self.model is None else self.model,
             rows=tuple(float(f"{value:.{DIGITS}g}") for value in rows),
             forwards=len(self.sums),
             several=self.several,
