@@ -109,9 +109,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     steps = [_rows(ranks), *past][:SURE]
     if len(steps) < SURE:
         return  # too early
-    found = {} if any(_apart(_of_objects(each)) for each in past[SURE - 1 :]) else _updated(steps, event)
-    told = _made(past[:SURE]) if len(past) >= SURE else {}
-    found |= {path: each for path, each in _made(steps).items() if path not in told}
+    before = _updated(past[:SURE], event) | _made(past[:SURE]) if len(past) >= SURE else {}
+    found = {path: each for path, each in (_updated(steps, event) | _made(steps)).items() if path not in before}
     if found:
         yield _finding(found, event)
 

@@ -84,9 +84,14 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             if not (scales_by_ranks(file, line, event.backward[1]) or scales_by_ranks(last.file, last.line)):
                 yield _finding(steps[-1], counts[-1], Place(file=file, line=line), last)
                 return
-        elif apart >= VALUES and not any(added) and (scaling := line_that_scales_by_ranks(file, line)):
+        elif apart >= VALUES and not any(added) and (scaling := _scaling(file, line, event.backward[1])):
             yield _finding(steps[-1], counts[-1], Place(file=file, line=scaling), None)
             return
+
+
+def _scaling(file: str, line: int, backward: int) -> int:
+    """Return the line that multiplies a loss by the number of ranks: where it is computed, or just before backward."""
+    return line_that_scales_by_ranks(file, line) or line_that_scales_by_ranks(file, backward)
 
 
 def _is_averaged(step: Sheet) -> bool:
