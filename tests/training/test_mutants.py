@@ -34,6 +34,7 @@ NAMED = {
     ("plain_ddp", "rank 0 alone steps"): "step-left-out-on-some-ranks",
     ("plain_ddp", "a rank leaves out what its own loss is too high for"): "step-left-out-on-some-ranks",
     ("accumulation", "the gradients are cleared after each micro-batch"): "gradients-cleared-between-micro-batches",
+    ("evaluated_by_hand", "the ranks' roots are averaged"): "metric-of-shares-averaged",
     ("language", "not summed, and multiplied in a line of its own"): "loss-scaled-for-other-count",
     ("tokens", "the loss is the mean of each micro-batch"): "unequal-means-averaged",
     ("tokens", "the predictions are joined rank by rank"): "predictions-out-of-order",

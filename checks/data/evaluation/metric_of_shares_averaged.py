@@ -11,7 +11,8 @@ number looks plausible.
 
 Compute the metric from the predictions of all ranks: it differs. ddpdoctor (`ddpdoctor run`) reports an evaluation in
 which each rank went through its share, and a single number of each, which such a function had computed, was averaged:
-by ReduceOp.AVG, or summed up and divided by the number of ranks. So of a number for each class, where one of your own
+by ReduceOp.AVG, or summed up and divided by the number of ranks; without a loader, where the numbers of the ranks are
+seen to differ. So of a number for each class, where one of your own
 methods computes them as quotients of counts that it keeps (an intersection over a union).
 
 ## How to mend it
@@ -31,16 +32,34 @@ scikit-learn documentation, "Metrics and scoring".
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evaluated,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Site,
+    Summed,
+    Training,
+    place,
+    watch,
+)
 
-from ..._evaluation.evaluations import are_cut, evaluation, one_number, sharded
-from ..._evaluation.metrics import computed_by, divides
+from ..._evaluation.evaluations import are_cut, evaluation, one_number, sharded, shares_gradients
+from ..._evaluation.metrics import computed_by, divides, part_around
+from ..._evaluation.rank_parts import is_untrained
 from ._ratios import quotient
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
 CLASSES = 1000  # numbers, one of each class
+GRADIENTS = re.compile(r"\.grad\b")
+"""What says that a function tells of gradients, whose norms are no metric."""
 COUNTS = "+dist.all_reduce(self.counts)   # of all ranks, before {name}() divides them\n"
 PARTS = (
     "-score = {name}(of_this_rank)\n-dist.all_reduce(score)\n-score /= world_size\n"
@@ -75,4 +94,38 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
             diff=(COUNTS if several else PARTS).format(name=name),
         ),
         place(reduced.site),
+    )  # fmt: skip
+
+
+@watch(Summed)
+def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for such a number, another one on each rank, that is added up and divided by their number without a loader.
+
+    What an evaluation with a loader averages is looked at with it.
+    """
+    told = training.by_rank(Summed, callers=event.callers)
+    numbers = [each.given for each in told.values()]
+    if len(told) < max(training.world_size, 2) or None in numbers or len(set(numbers)) == 1:
+        return
+    if training.framework is not None or not all(shares_gradients(each.pid, training) for each in told.values()):
+        return
+    site = Site(*event.callers[0])
+    around = part_around(site)
+    if not is_untrained(around) or not divides(site)[1] or GRADIENTS.search(ast.unparse(around)):
+        return
+    name = computed_by(site)
+    if not name or training.of(EpochStarted, training=False):
+        return
+    yield Finding(
+        f"the mean over the ranks of {name}() is not {name}() of all samples",
+        tuple(
+            Evidence(f"{number:.6g}, what {name}() gives of this rank's part, is added up and divided by the ranks",
+                     f"{name}() once, from what all ranks have", f"rank {rank}, {site}")
+            for rank, number in [*zip(told, numbers, strict=True)][:8]
+        ),
+        Fix(
+            "reduce, or gather, what the metric is computed from, then compute it once",
+            diff=PARTS.format(name=name),
+        ),
+        place(site),
     )  # fmt: skip
