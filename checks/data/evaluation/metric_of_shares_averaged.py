@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     Site,
     Summed,
     Training,
+    last_name,
     place,
     watch,
 )
@@ -57,9 +58,10 @@ from ..._evaluation.rank_parts import is_untrained
 from ._ratios import quotient
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
+MEANS = {"mean", "sum", "average"}
 CLASSES = 1000  # numbers, one of each class
-GRADIENTS = re.compile(r"\.grad\b")
-"""What says that a function tells of gradients, whose norms are no metric."""
+GRADIENTS = re.compile(r"\.grad\b|backward\(")
+"""What says that a function trains, or tells of gradients, whose norms are no metric."""
 COUNTS = "+dist.all_reduce(self.counts)   # of all ranks, before {name}() divides them\n"
 PARTS = (
     "-score = {name}(of_this_rank)\n-dist.all_reduce(score)\n-score /= world_size\n"
@@ -114,7 +116,7 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
     if not is_untrained(around) or not divides(site)[1] or GRADIENTS.search(ast.unparse(around)):
         return
     name = computed_by(site)
-    if not name or training.of(EpochStarted, training=False):
+    if not name or _is_averaged(around, name) or training.of(EpochStarted, training=False):
         return
     yield Finding(
         f"the mean over the ranks of {name}() is not {name}() of all samples",
@@ -129,3 +131,12 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
         ),
         place(site),
     )  # fmt: skip
+
+
+def _is_averaged(around: ast.AST, name: str) -> bool:
+    """Whether the results of a function are averaged in another one: one of each sample, as in ``x.exp().mean()``."""
+    means = [each for each in ast.walk(around) if isinstance(each, ast.Call) and last_name(each.func) in MEANS]
+    parts = [part for each in means for part in ast.walk(each)]
+    return any(isinstance(each, ast.Call) and last_name(each.func).lower() == name for each in parts) or (
+        name == "sqrt" and any(isinstance(each, ast.Pow) for each in parts)
+    )
