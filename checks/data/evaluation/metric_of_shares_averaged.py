@@ -59,6 +59,8 @@ from ._ratios import quotient
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
 MEANS = {"mean", "sum", "average"}
+PLAIN = {"exp", "median", "sqrt"}
+"""Functions that statistics of a training are computed with as well, whose mean over the ranks is meant."""
 CLASSES = 1000  # numbers, one of each class
 GRADIENTS = re.compile(r"\.grad\b|backward\(")
 """What says that a function trains, or tells of gradients, whose norms are no metric."""
@@ -117,6 +119,8 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
         return
     name = computed_by(site)
     if not name or _is_averaged(around, name) or training.of(EpochStarted, training=False):
+        return
+    if name in PLAIN and ".eval(" not in ast.unparse(around):
         return
     yield Finding(
         f"the mean over the ranks of {name}() is not {name}() of all samples",
