@@ -5,8 +5,9 @@
 Triton and torch.compile keep compiled kernels in a folder (TRITON_CACHE_DIR, by default ~/.triton/cache;
 TORCHINDUCTOR_CACHE_DIR, by default /tmp/torchinductor_USER). Where that lies on a network file system, ranks of
 several hosts write and rename the same files, and one of them ends with "OSError: [Errno 116] Stale file handle",
-"FileNotFoundError: ... .ttir.tmp.pid_15735_304289", "... .cubin", "... .hsaco", or JSON that was half written. It
-comes and goes, at the first steps or where shapes change. The other ranks wait in their next collective.
+"FileNotFoundError: ... .ttir.tmp.pid_15735_304289", "... .cubin", "... .hsaco", "ImportError: .../.triton/cache/...so:
+cannot stat shared object", or JSON that was half written. It comes and goes, at the first steps or where shapes change.
+The other ranks wait in their next collective.
 
 ## How to be sure
 
@@ -39,14 +40,17 @@ FILES = r"triton/(?:runtime|compiler)/|_inductor/(?:codecache|runtime)|triton_he
     r"|FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<gone>[^'\n]*"
     rf"(?:{FOLDER})[^'\n]*(?:{KERNEL}|\.py)[^'\n]*)'"
     r"|\bJSONDecodeError: (?P<json>Extra data|Expecting value|Unterminated string)[^\n]*"
+    rf"|ImportError: (?P<loaded>/[^\n:]*(?:{FOLDER})[^\n:]*\.so): "
+    r"(?:cannot (?:stat|open) shared object|cannot read file data|(?P<cut>file too short|invalid ELF header))[^\n]*"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """See by the path or by the frames that it is the cache of kernels."""
-    path = match["path"] or match["gone"] or ""
+    path = match["path"] or match["gone"] or match["loaded"] or ""
     framed = any(re.search(FILES, frame.file) for frame in record.frames[-6:])
     if not match["gone"] and not framed and not re.search(FOLDER, path):
         return
-    what = "half written" if match["json"] else "in use by another host or rank" if match["busy"] else "gone"
+    is_cut = match["json"] or match["cut"]
+    what = "half written" if is_cut else "in use by another host or rank" if match["busy"] else "gone"
     yield Finding(
         f"a file of the compile cache is {what}: {path}" if path else f"a file of the compile cache is {what}",
         (record.proof(match, "a cache that no other host or rank writes"),),

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP156", Severity.WARNING)
 ENOUGH = 2**30  # bytes
+FULL = r"No space left|quota exceeded|Errno (?:28|122)\b"
+NOT_SAID = Ambiguity(
+    (
+        "the disk, or the quota on it, is full",
+        "the server of a network file system (NFS, Lustre) failed for a moment: the same write succeeds later",
+    ),
+    "df -h . /tmp; df -i .; quota -s; sudo dmesg -T | grep -iE 'nfs|lustre|i/o error' | tail   # of the file's folder",
+)
 SHARED = r"SemLock|/dev/shm|</torch_|NCCL WARN|posix_fallocate|shared memory"
 
 
@@ -86,6 +94,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         if match["ray"]
         else "the user's quota on that disk is used up; the disk itself can have room"
         if "Errno 122" in match[0]
+        else "torch.save could not write all of its file: as a rule the disk is full"
+        if _is_of_torch_alone(record, match)
         else "the disk, or the quota on it, is full",
         (record.proof(match, "room for the checkpoint"),),
         Fix(
@@ -98,7 +108,13 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
         severity=Severity.ERROR,
+        ambiguity=NOT_SAID if _is_of_torch_alone(record, match) else None,
     )
+
+
+def _is_of_torch_alone(record: Record, match: re.Match[str]) -> bool:
+    """Whether torch says that a write failed, and nobody the reason."""
+    return "Stream" in match[0] and not re.search(FULL, record.text)
 
 
 def _command(path: str) -> str:

@@ -28,11 +28,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
 STARTER = r"\b(horovodrun|torchpack dist-run)\b"
 IN_SLURM = r"SLURM_JOB_ID|slurmstepd: |srun: |#SBATCH "
+MEMORY = r"(?:sbatch|srun|salloc): error: Memory specification can not be satisfied"
+STEP_MEMORY = (
+    "Slurm cannot start the step: it asks for more memory than the job has left beside its other steps",
+    "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|MinMemory'\nsrun --mem=0 --overlap python train.py   # shares it",
+)
 ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
 
 
@@ -40,14 +45,14 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"(?P<pod>\b0/\d+ nodes are available: [^\n]{0,200}?Insufficient (?P<what>[\w./-]+))"
     r"|(?P<group>The worker group startup timed out after [\d.]+ seconds waiting for \d+ workers)"
     r"|(?P<placement>TimeoutError: Placement group creation timed out)"
-    r"|(?P<step>srun: error: Unable to create step for job \d+: (?:Invalid generic resource|More processors requested)"
-    r"[^\n]{0,80})"
+    r"|(?P<step>srun: error: Unable to create step for job \d+: (?:Invalid generic resource|More processors requested"
+    r"|Memory required by task is not available)[^\n]{0,80})"
     r"|(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed): "
     r"(?P<allocation>[^\n]{1,160})"
     r"|(?:srun|sbatch|salloc): (?:error|fatal): (?P<refused>Failed to validate job spec[^\n]{1,200}"
     r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
-    context=(ASSIGNED, STARTER, IN_SLURM),
+    context=(ASSIGNED, STARTER, IN_SLURM, MEMORY),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say who cannot give what, and how it is looked at; a pod that found its node later only waited."""
@@ -60,6 +65,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     said, command = WHO[kind]
     if match["slots"]:
         command = _slots(match["asked"], log)
+    if match["step"] and "Memory" in match["step"]:
+        said, command = STEP_MEMORY
+    if match["allocation"] and (memory := log.first(MEMORY)):
+        yield _of_memory(record, match, memory[0].proof(memory[1], "memory that a node of the partition has"))
+        return
     if match["allocation"]:
         said = f"Slurm refuses the job: {match['allocation'].strip()}"
     yield Finding(
@@ -68,6 +78,18 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         Fix("ask for what there is, or wait for it: compare both", command=command),
         record.place,
         ambiguity=OF_RAY if kind in {"group", "placement"} else None,
+    )
+
+
+def _of_memory(record: Record, match: re.Match[str], said: Evidence) -> Finding:
+    return Finding(
+        "Slurm refuses the job: it asks for more memory than a node of the partition has, or may give",
+        (said, record.proof(match)),
+        Fix(
+            "ask for at most what a node has, or for all of it",
+            command="sinfo -N -o '%N %P %m' | sort -u | head   # MB of each node\n#SBATCH --mem=0   # all of a node's",
+        ),
+        record.place,
     )
 
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP437", Severity.ERROR)
 MISSING = (
     r"FileNotFoundError: (?:\[(?:Errno 2|WinError [23])\] [^:\n]{1,120}: '(?P<path>[^'\n]{1,400})'"
-    r"|[^\n]{0,40}Unable to (?:synchronously )?open file \(unable to open file: name = '(?P<hdf>[^'\n]{1,400})')"
+    r"|[^\n]{0,40}Unable to (?:synchronously )?open file \(unable to open file: name = '(?P<hdf>[^'\n]{1,400})'"
+    r"|\[Errno 2\] Failed to open local file '(?P<arrow>[^'\n]{1,400})'(?!\. Detail: [^\n]*incomplete))"
 )
 WORDED = (
     r"(?:FileNotFoundError|NotADirectoryError|HFValidationError|ValueError|OSError|RuntimeError|AssertionError"
@@ -103,7 +104,7 @@ class Absent:
 @log_pattern(MISSING, context=(LOCAL,), plain=True)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say for whom it was not there, and what can be the reason."""
-    path = match["path"] or match["hdf"]
+    path = match["path"] or match["hdf"] or match["arrow"]
     absent = Absent(path, who(log, MISSING), record)
     if PROGRAM.search(record.text) and "/" not in path:
         yield _program(absent, match)

@@ -35,6 +35,8 @@ from ._heads import HEADS, TENSOR_PARALLEL, share_of_heads, told_of_heads
 AILMENT = Ailment("DDP431", Severity.ERROR)
 LAYERS = r"(?:[Nn]umber of layers|num_layers) should be divisible by (?:the )?pipeline[-_]model[-_]parallel[-_ ]size"
 
+ALONE = r"world[ _]size \(?1\)? is not (?:divisible by|equal to)|default world size 1,"
+
 
 @log_pattern(
     r"world_size \(\d+\) is not equal to tensor_model_parallel_size \(\d+\) x pipeline_model_parallel_size \(\d+\)"
@@ -52,12 +54,27 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Quote the numbers; those of a bare assertion where Megatron's own function makes it."""
     if match["bare"] and "ensure_divisibility" not in record.text:
         return
+    if re.search(ALONE, match[0]):
+        yield _alone(record, match)
+        return
     yield Finding(
         f"the parallel sizes do not fit the launch: {match[0].strip()}",
         (record.proof(match, "data x tensor x pipeline x context parallel sizes = nnodes x nproc_per_node"),),
         Fix(
             "make the product of the sizes the number of ranks, here or in the launch",
             command="torchrun --nnodes=NODES --nproc_per_node=RANKS train.py   # NODES * RANKS = product of the sizes",
+        ),
+        record.place,
+    )
+
+
+def _alone(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        f"one process was started, or each takes itself for the only one: {match[0].strip()}",
+        (record.proof(match, "a world size that the parallel sizes divide"),),
+        Fix(
+            "start a process for each GPU by a launcher, or by as many tasks of Slurm",
+            command="torchrun --nproc_per_node=gpu train.py\n#SBATCH --ntasks-per-node=8   # with srun python train.py",
         ),
         record.place,
     )

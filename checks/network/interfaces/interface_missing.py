@@ -8,6 +8,9 @@ GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network i
 NCCL_OOB_NET_IFNAME the words are "no device found matching ..., verify NCCL_OOB_NET_IFNAME". A frequent cause: names
 differ between hosts, eth0 on one is ens5 on another.
 
+NCCL_COMM_ID names an address instead, and NCCL takes the interface in the same network: "No interface found in the same
+subnet as remote address" where there is none, as in a container.
+
 NCCL reads a list of prefixes, with `=` for exact names and `^` to exclude; gloo reads exact names.
 
 ## How to be sure
@@ -20,7 +23,8 @@ where there are GPUs, and is a note on a host without.
 
 Best first: set the variable on each host to an interface that exists there, for example
 `export GLOO_SOCKET_IFNAME=ens5`. Or let NCCL choose: `unset NCCL_SOCKET_IFNAME`. Where the names differ between
-hosts, set the variable on each host for itself, not once in the launch script.
+hosts, set the variable on each host for itself, not once in the launch script. `unset NCCL_COMM_ID`: torch hands the
+address of each group from rank to rank itself.
 
 ## Versions and sources
 
@@ -60,6 +64,7 @@ AILMENT = Ailment("DDP303", Severity.ERROR)
 GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 NCCL = "NCCL_SOCKET_IFNAME"
 SETTING = r"NCCL_SOCKET_IFNAME set (?:by environment )?to (\S+)"
+SUBNET = r"No interface found in the same subnet as remote address (?P<address>\S+?)<"
 
 
 @probe
@@ -129,10 +134,12 @@ def _sign(variable: str, value: str) -> str:
     r"Bootstrap : no socket interface found|No usable listening interface found"
     r"|with family \d+ is neither AF_INET\(\d+\) nor AF_INET6\(\d+\)"
     r"|no device found (?:matching|after excluding) (?P<oob>\S.*), verify NCCL_OOB_NET_IFNAME",
-    context=(SETTING,),
+    context=(SETTING, SUBNET),
 )
 def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """NCCL found no interface of the wanted name; without a name it would have taken loopback."""
+    if log.first(SUBNET):  # the name is not at fault: NCCL looked for an address
+        return
     setting = log.first(SETTING)
     value = match.groupdict()["oob"] or (setting[1][1] if setting else "")
     variable = "NCCL_OOB_NET_IFNAME" if match.groupdict()["oob"] else NCCL
@@ -146,6 +153,20 @@ def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[
         ),
         Fix("name one that is there, or leave the choice to NCCL", command=f"ip -brief address; unset {variable}"),
         Place(variable=variable, rank=record.rank, host=record.node),
+    )
+
+
+@log_pattern(SUBNET)
+def of_an_address(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL looks for an interface by the network of an address only where NCCL_COMM_ID is set."""
+    yield Finding(
+        f"NCCL_COMM_ID names {match['address']}, and no interface of this host is in its network",
+        (record.proof(match, "an address in a network of this host, or no NCCL_COMM_ID"),),
+        Fix(
+            "let torch hand the address on; where the ranks are in containers, give these the network of the host",
+            command="unset NCCL_COMM_ID; ip -brief address\ndocker run --network=host ...   # containers of hosts",
+        ),
+        Place(variable="NCCL_COMM_ID", rank=record.rank, host=record.node),
     )
 
 

@@ -138,6 +138,29 @@ def that_has_no_address(record: Record, match: re.Match[str], log: Log) -> Itera
         )
 
 
+BRIDGE = "172.17."  # what Docker gives to containers unless it is told otherwise
+
+
+def _of_docker(record: Record, match: re.Match[str], peer: str) -> Finding:
+    return Finding(
+        f"the connection to {peer} came to nothing ({match['why']}): as a rule that is an address within Docker, which "
+        "ends at its host",
+        (record.proof(match, "an address that the hosts share"),),
+        Fix(
+            "give the containers of several hosts the network of their host; ports that are passed on do not suffice",
+            command="docker run --network=host --gpus all --ipc=host ...",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the peer's container is on another host, and has Docker's own network (bridge)",
+                "both are on one host, or Docker has no part in it: the rank has ended, or a firewall is between",
+            ),
+            f"ip -brief address | grep '{peer}'   # on the peer's host, outside of Docker: nothing there, the first",
+        ),
+    )
+
+
 @log_pattern(NO_WAY, context=(BOOTSTRAP,))
 def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Without a virtual interface in sight a silent peer has two explanations."""
@@ -146,6 +169,9 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
     if _is_link_local(match["peer"]):
         return
     peer = match["peer"] or "a peer"
+    if peer.startswith(BRIDGE):
+        yield _of_docker(record, match, peer)
+        return
     yield Finding(
         f"the connection to {peer} came to nothing: {match['why']}",
         (record.proof(match, "the peer answers"),),

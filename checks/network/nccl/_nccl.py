@@ -13,6 +13,11 @@ LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(\S[^\n]*)")
 FIRST = "grep -m1 -A1 -E 'NCCL WARN|Last error' LOGS_OF_ALL_RANKS"
 ASK = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET torchrun ... 2>&1 | grep -m1 'NCCL WARN'"
 
+NAMED = (
+    "what NCCL's line names went wrong on this host: its words, and the number of the error, are what to look up",
+    "another rank failed before: its own first NCCL WARN line says why",
+)
+
 
 def says_more(record: Record, log: Log) -> Evidence | None:
     """Quote the first NCCL WARN of the log, or else what the record gives as NCCL's last error."""
@@ -23,7 +28,7 @@ def says_more(record: Record, log: Log) -> Evidence | None:
 
 
 def unspecified(what: str, causes: tuple[str, ...], record: Record, match: re.Match[str], log: Log) -> Finding:
-    """Report an error of NCCL's that names its class only."""
+    """Report an error of NCCL's that names its class only; ``causes`` are those of its class, or of what it says."""
     more = says_more(record, log)
     return Finding(
         f"{what}: {more.seen}" if more else f"{what}, and no NCCL WARN line of the log says why",

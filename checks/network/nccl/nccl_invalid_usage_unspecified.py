@@ -36,7 +36,7 @@ from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import WARN, unspecified
+from ._nccl import NAMED, WARN, says_more, unspecified
 
 AILMENT = Ailment("DDP333", Severity.ERROR)
 CAUSES = (
@@ -72,7 +72,8 @@ ARGUMENT = (
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     what, causes = ("an invalid argument", ARGUMENT) if match["argument"] else ("invalid usage", CAUSES)
-    finding = unspecified(f"NCCL refused a call as {what}", causes, record, match, log)
+    named = NAMED if says_more(record, log) else causes
+    finding = unspecified(f"NCCL refused a call as {what}", named, record, match, log)
     vllm = log.first(BY_VLLM)
     if match["argument"] or vllm is None:
         yield finding

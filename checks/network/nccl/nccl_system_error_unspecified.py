@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-from ._nccl import COMPLETE, WARN, says_more, unspecified
+from ._nccl import COMPLETE, NAMED, WARN, says_more, unspecified
 
 TOLD = r"ncclSystemError|unhandled system error"
 AILMENT = Ailment("DDP331", Severity.ERROR)
@@ -75,7 +75,7 @@ BY_TEXT = (
 
 def _causes(record: Record, log: Log) -> tuple[str, ...]:
     more = says_more(record, log)
-    return next((causes for text, causes in BY_TEXT if more and text.search(more.seen)), CAUSES)
+    return next((causes for text, causes in BY_TEXT if text.search(more.seen)), NAMED) if more else CAUSES
 
 
 @log_pattern(

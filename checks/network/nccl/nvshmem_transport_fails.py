@@ -5,17 +5,19 @@
 Libraries for mixtures of experts (DeepEP) communicate by NVSHMEM, over InfiniBand or RoCE and from within GPU kernels
 (IBGDA). What NCCL works with is not enough for it: the driver must map the network card for the GPU, and the queues
 must connect. "Unable to initialize any transports. returning error", "ibgda.cpp:3025: non-zero status: 7", "connect
-EPS failed". "init failed for transport: IBGDA" alone is no failure where another transport takes over.
+EPS failed". "neither nv_peer_mem, or nvidia_peermem detected" names the reason: no kernel module lets the card read the
+GPU's memory. "init failed for transport: IBGDA" alone is no failure where another transport takes over.
 
 ## How to be sure
 
-NVSHMEM_DEBUG=INFO names the transports that were tried. `ibv_devinfo` must list the cards within the container.
+NVSHMEM_DEBUG=INFO names the transports that were tried. `ibv_devinfo` must list the cards within the container, and
+`lsmod | grep peermem` on the host the module.
 
 ## How to mend it
 
-Give the container /dev/infiniband and memlock; load the driver with `NVreg_EnableStreamMemOPs=1` and
-`NVreg_RegistryDwords="PeerMappingOverride=1;"` for IBGDA. On RoCE set NVSHMEM_IB_GID_INDEX as NCCL_IB_GID_INDEX. Within
-one host without such cards, NVSHMEM_REMOTE_TRANSPORT=none.
+On the host, `sudo modprobe nvidia-peermem`. Give the container /dev/infiniband and memlock; load the driver with
+`NVreg_EnableStreamMemOPs=1` and `NVreg_RegistryDwords="PeerMappingOverride=1;"` for IBGDA. On RoCE set
+NVSHMEM_IB_GID_INDEX as NCCL_IB_GID_INDEX. Within one host without such cards, NVSHMEM_REMOTE_TRANSPORT=none.
 
 ## Versions and sources
 
@@ -28,17 +30,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Place, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP328", Severity.ERROR)
+NO_MODULE = r"neither nv_peer_mem,? or nvidia_peermem detected"
 
 
 @log_pattern(
     r"nvshmemi_transport_init:\d+: Unable to initialize any transports"
-    r"|(?:/transport\.cpp|/init\.cu|(?P<module>ibgda|ibrc)\.cpp):\d+: non-zero status: (?P<status>\d+)"
+    r"|(?:/transport\.cpp|/init\.cu|(?P<module>ibgda|ibrc)\.cpp):\d+: non-zero status: (?P<status>\d+)",
+    context=(NO_MODULE,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the transport, where the line does."""
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the transport, where the line does, and the kernel module where NVSHMEM has missed it."""
+    if missed := log.first(NO_MODULE):
+        yield Finding(
+            "NVSHMEM has no transport between the GPUs: no kernel module lets the network card read the GPU's memory",
+            (record.proof(match, "a transport that starts and connects"), missed[0].proof(missed[1])),
+            Fix(
+                "load the module on each host, outside of the container",
+                command="sudo modprobe nvidia-peermem && lsmod | grep peermem   # comes with the driver",
+            ),
+            Place(rank=record.rank, host=record.node),
+        )
+        return
     module = f" ({match['module']})" if match["module"] else ""
     yield Finding(
         f"NVSHMEM has no transport between the GPUs{module}",

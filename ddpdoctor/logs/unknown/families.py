@@ -38,6 +38,11 @@ OF_SYSTEM = {
     "11": Fix("the system refused for now: processes, threads or locks are used up", "ulimit -u; ps -eLf | wc -l"),
     "36": Fix("a name is longer than the file system takes: make it of fewer settings", "getconf NAME_MAX ."),
     "107": Fix("the mount of that folder is gone on this host", "mount | grep -iE 'fuse|s3|gcs|nfs'; ls PATH"),
+    "116": Fix(
+        "another host has replaced or removed that file of a network file system: give each run, or each host, a copy "
+        "that nobody changes while it runs",
+        "stat -f -c %T PATH; ls -ld --time-style=full-iso PATH   # nfs, lustre; newer than the start of the run",
+    ),
     "121": Fix(
         "the server of the network file system failed: look at the host's own log", "sudo dmesg -T | tail -n 40"
     ),
@@ -55,7 +60,7 @@ def of_family(record: Record, package: str, root: str = "") -> Fix | None:
     """
     name = (root.partition(":")[0] or record.error).rpartition(".")[2]
     if (library := LIBRARY.search(record.proof().seen)) is not None and name == "ImportError":
-        return _of_a_library(library)
+        return OF_SYSTEM["116"] if "Stale file handle" in record.proof().seen else _of_a_library(library)
     if name in NETWORK:
         return _of_a_server(record)
     for asks in () if package else OWN.get(name, ()):
