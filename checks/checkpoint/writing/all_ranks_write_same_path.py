@@ -67,16 +67,17 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)
+OF_STREAMING = r"/?\d{6}_[a-z_]+"  # its shared memory: another check's
 EXISTS = rf"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: {PATHS}"
 
 
 @log_pattern(EXISTS)
 def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the path, and who failed at it; not where a file stands in the place of a folder."""
-    if "exist_ok=True" in record.text:
+    path = match["target"] or match["path"]
+    if "exist_ok=True" in record.text or re.fullmatch(OF_STREAMING, path):
         return
     ranks = sorted(log.ranks(EXISTS))
-    path = match["target"] or match["path"]
     yield Finding(
         f"{path} exists already: "
         + (f"rank {', '.join(map(str, ranks))} failed, another made it" if any(ranks) else "ranks race to make it"),
