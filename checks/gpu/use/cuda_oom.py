@@ -58,6 +58,7 @@ RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
 HOLDERS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory,name --format=csv   # who holds it"
 GPU = re.compile(r"\bGPU (\d+)(?:;| has a total)")
 BY_FAIRSEQ = "fairseq-train ... --max-tokens HALF --update-freq 2"
+WHOLE = r"_full_(?:pre|post)_state_dict_hook|_unshard_pre_state_dict_hook|in _gather_state_dict\b"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
@@ -93,6 +94,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         yield _at_the_first_call(record, match, call)
         return
     others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
+    if others is None and re.search(WHOLE, record.text):
+        yield _of_the_whole_state(record, match)
+        return
     fragments = reserved is not None and float(reserved[1]) >= MUCH
     sums = re.search(SUMS, record.text)
     outside = _outside(sums) if sums else 0.0
@@ -124,6 +128,24 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             '-state = torch.load(path)\n+state = torch.load(path, map_location="cpu")'
             if foreign
             else "",
+        ),
+        record.place,
+    )
+
+
+def _of_the_whole_state(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        "no GPU memory left while FSDP gathers the whole state dict, which it keeps on the GPU unless told otherwise",
+        (record.proof(match, "a state dict that is moved to the CPU piece by piece"),),
+        Fix(
+            "gather to the CPU, on rank 0 alone; or save the shards",
+            diff="+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict\n"
+            "-state = model.state_dict()\n"
+            "+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            "or, with FSDP1\n"
+            "+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT,\n"
+            "+                          FullStateDictConfig(offload_to_cpu=True, rank0_only=True)):\n"
+            "+    state = model.state_dict()",
         ),
         record.place,
     )

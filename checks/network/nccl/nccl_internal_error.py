@@ -35,6 +35,12 @@ TOLD = r"ncclInternalError|internal error"
 AILMENT = Ailment("DDP345", Severity.ERROR)
 TOPOLOGY = re.compile(r"Failed to find reverse path|remNode \S+ nlinks|Could not find a path for pattern")
 VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+TRUNCATED = re.compile(r"bootstrap\S*:\d+ (?:NCCL WARN )?Message truncated")
+OUT_OF_STEP = (
+    "the ranks set up other things at the same time: groups, or their first send and receive, in another order",
+    "a rank, or its proxy thread, failed first: the first NCCL WARN of another rank says why",
+    "the NCCL_* variables, or the versions of NCCL, differ between the hosts",
+)
 CAUSES = (
     "a rank, or its proxy thread, failed first: the first NCCL WARN of another rank says why",
     "the NCCL_* variables, or the versions of NCCL, differ between the hosts",
@@ -52,6 +58,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """Report the class, with the WARN line where there is one."""
     said = unspecified("NCCL stopped at an internal error", CAUSES, record, match, log)
     more = said.evidence[-1]
+    if TRUNCATED.search(more.seen) and said.ambiguity:
+        said = replace(said, ambiguity=replace(said.ambiguity, causes=OUT_OF_STEP))
     yield _of_the_topology(said, record) if TOPOLOGY.search(more.seen) else said
 
 

@@ -54,6 +54,8 @@ CAUSES = (
     "InfiniBand cannot lock or register memory",
 )
 
+BY_FILE = r"init_method\W{0,4}[\"']?file://"
+OF_A_FILE = "the address is of an earlier start: the file that init_method names was left, and is read again"
 REFUSED = (
     "the rank there has ended, or was started anew alone: nobody listens at its old port",
     "a proxy or a firewall on the way rejects the port (the sidecar of a service mesh, as Istio's, in each pod)",
@@ -75,11 +77,16 @@ BY_TEXT = (
 
 def _causes(record: Record, log: Log) -> tuple[str, ...]:
     more = says_more(record, log)
-    return next((causes for text, causes in BY_TEXT if text.search(more.seen)), NAMED) if more else CAUSES
+    if more is None:
+        return CAUSES
+    causes = next((causes for text, causes in BY_TEXT if text.search(more.seen)), NAMED)
+    return (OF_A_FILE, *causes) if causes is REFUSED and log.first(BY_FILE) else causes
 
 
 @log_pattern(
-    r"unhandled system error|ncclSystemError: System call", role=Role.GENERIC, context=(WARN, r"NET/IB : Using")
+    r"unhandled system error|ncclSystemError: System call",
+    role=Role.GENERIC,
+    context=(WARN, BY_FILE, r"NET/IB : Using"),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
@@ -87,7 +94,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         yield unspecified("NCCL stopped at a system error", _causes(record, log), record, match, log)
 
 
-@log_pattern(r"NCCL INFO init\.cc:\d+ -> 2\b", role=Role.GENERIC, context=(WARN, COMPLETE, TOLD))
+@log_pattern(r"NCCL INFO init\.cc:\d+ -> 2\b", role=Role.GENERIC, context=(WARN, BY_FILE, COMPLETE, TOLD))
 def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read the status with which a group was given up, where the exception is lost; a group that was made survived."""
     if log.first(WARN) and not log.first(TOLD) and not log.first(COMPLETE):

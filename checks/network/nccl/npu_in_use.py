@@ -1,4 +1,4 @@
-"""An Ascend NPU, or HCCL's port for it, is still held by another process.
+"""An NPU, HCCL's port for it, a Gaudi card or a TPU is still held by another process.
 
 ## What happens
 
@@ -7,9 +7,13 @@ ends with "EJ0001: Failed to initialize the HCCP process. Reason: Maybe the last
 "listen on ip[...] and specific port[16666] fail". Two jobs on one host that use the same NPUs look the same. The other
 ranks wait for theirs until HCCL_CONNECT_TIMEOUT (120 s) has passed, and then say so (EI0006), which only follows.
 
+A TPU belongs to one process at a time, which libtpu notes in /tmp/libtpu_lockfile: "libtpu.so already in use by another
+process probably owned by another user", "open(/dev/accel0): Operation not permitted". "Not attempting to load libtpu.so
+in this process" alone is no failure: the process goes on without.
+
 ## How to be sure
 
-`npu-smi info` lists the processes on each NPU.
+`npu-smi info` lists the processes on each NPU, `sudo lsof -w /dev/accel0` those on a TPU.
 
 ## How to mend it
 
@@ -18,7 +22,7 @@ End what is left over and wait 10 s. Two jobs on one host need NPUs, and with HC
 ## Versions and sources
 
 Holds for CANN 7 and 8 with torch_npu for torch 2.1 to 2.7. Source: Huawei, HCCL error codes, EJ0001, and
-HCCL_IF_BASE_PORT.
+HCCL_IF_BASE_PORT. Of TPUs the words are those of reports: jax-ml/jax#10192, pytorch/xla#3947.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP326", Severity.ERROR)
 
@@ -35,6 +39,8 @@ AILMENT = Ailment("DDP326", Severity.ERROR)
     r"Failed to initialize the HCCP process\. Reason: Maybe the last training process is running"
     r"|(?P<gaudi>synStatus=\d+ \[[\w ]+\] Device acquire failed)"
     r"|listen on ip\[[^\]\n]*\] and specific port\[(?P<port>\d+)\] fail"
+    r"|(?P<tpu>libtpu\.so already in use by another process probably|ABORTED: The TPU is already in use by process"
+    r"|open\(/dev/(?:accel|vfio/)\d+\): (?:Device or resource busy|(?P<denied>Operation not permitted)))"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report what is held, the NPU or the port."""
@@ -46,6 +52,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             record.place,
         )
         return
+    if match["tpu"]:
+        yield _of_a_tpu(record, match)
+        return
     what = f"HCCL's port {match['port']}" if match["port"] else "the NPU"
     yield Finding(
         f"{what} is in use by another process, of an earlier training perhaps",
@@ -55,4 +64,30 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command="npu-smi info; ps -ef | grep [t]rain.py; kill -9 PID; sleep 10",
         ),
         record.place,
+    )
+
+
+def _of_a_tpu(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        "the TPU is held by another process, of an earlier training perhaps"
+        if not match["denied"]
+        else "this process may not open the TPU's device",
+        (record.proof(match, "a TPU that nobody else holds"),),
+        Fix(
+            "end what is left over; where nobody holds the device, remove the lock file, or start the machine anew",
+            command="sudo lsof -w /dev/accel* /dev/vfio/*; kill -9 PID; sudo rm -f /tmp/libtpu_lockfile",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a process of an earlier run, which was interrupted, still has the device",
+                "the container may not use the device (docker run --privileged --net=host)",
+            )
+            if match["denied"]
+            else (
+                "a process of an earlier run, or of another user, still has the device",
+                "nobody has it, and the lock file of a run that was killed is there: /tmp/libtpu_lockfile",
+            ),
+            "sudo lsof -w /dev/accel* /dev/vfio/*; ls -l /tmp/libtpu_lockfile",
+        ),
     )

@@ -187,6 +187,31 @@ def by_a_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"Transport retry count exceeded on (?P<device>\w{1,20}):(?P<port>\d+)/(?P<kind>IB|RoCE)\b")
+def by_ucx(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """UCX, which MPI and NVSHMEM use, ends the process where a peer does not answer."""
+    over = "InfiniBand" if match["kind"] == "IB" else "RoCE"
+    yield Finding(
+        f"a peer did not answer over {over} on {match['device']}, says UCX",
+        (record.proof(match, "the peer answers"),),
+        Fix(
+            "see who ended first, and whether the link is up on all hosts",
+            command=f"ibstat {match['device']} | grep -E 'State|Rate'\n"
+            "sudo dmesg -T | grep -iE 'mlx5|killed process' | tail\n"
+            "UCX_TLS=tcp,self,sm,cuda mpirun ...   # runs: it is the fabric",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the rank there has died, as when its host had no memory left",
+                "a link, a switch or an adapter lost packets",
+                *(("RoCE: the GID is the wrong one, or the switches have no flow control",) * (over == "RoCE")),
+            ),
+            "ddpdoctor explain LOGS_OF_ALL_HOSTS",
+        ),
+    )
+
+
 @log_pattern(r"ncclSystemError: System call|unhandled system error", context=(r"NET/IB : Using", WARN))
 def by_what_was_chosen(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A bare system error right after NCCL chose RDMA; a WARN line would say more, and then decides."""
