@@ -34,6 +34,7 @@ file lacks nothing else and has no `_metadata`, torch fills it up. Source: PyTor
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -179,12 +180,40 @@ def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
+def _flat(saved: str, now: str) -> str | None:
+    """Return which side is a rank's flat piece of the other: as many numbers, or a whole part of them."""
+    sides = {"checkpoint": [*map(int, re.findall(r"\d+", saved))], "model": [*map(int, re.findall(r"\d+", now))]}
+    for name, other in (("model", "checkpoint"), ("checkpoint", "model")):
+        piece, whole = sides[name], sides[other]
+        if len(piece) == 1 < len(whole) and piece[0] not in {0, *whole} and math.prod(whole) % piece[0] == 0:
+            return name
+    return None
+
+
+def _of_flat_shards(record: Record, match: re.Match[str], flat: str) -> Finding:
+    piece, whole = (match["now"], match["saved"]) if flat == "model" else (match["saved"], match["now"])
+    return Finding(
+        f"{match['key']} is a flat piece of FSDP's in the {flat}, {piece}, and a whole tensor beside it, {whole}",
+        (record.proof(match, "one kind of state dict at saving and at loading"),),
+        Fix(
+            "take the state dict by one function at both, which knows FSDP",
+            diff="+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict\n"
+            "-state = {'model': model.state_dict()}\n+state = {'model': get_model_state_dict(model)}\n"
+            " dcp.load(state, checkpoint_id=path)\n+set_model_state_dict(model, state['model'])",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(
     r"ValueError: Size mismatch between saved torch\.Size\((?P<saved>\[[\d, ]*\])\) and current: "
     r"torch\.Size\((?P<now>\[[\d, ]*\])\) for (?P<key>[\w.]+)"
 )
 def by_a_shape_in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read which tensor torch.distributed.checkpoint found to be of another shape."""
+    """Read which tensor torch.distributed.checkpoint found to be of another shape, or of one dimension only."""
+    if (flat := _flat(match["saved"], match["now"])) is not None:
+        yield _of_flat_shards(record, match, flat)
+        return
     yield Finding(
         f"the checkpoint is of another network: {match['key']} is {match['saved']} in it, {match['now']} in the model",
         (record.proof(match, f"{match['key']} of {match['saved']}"),),

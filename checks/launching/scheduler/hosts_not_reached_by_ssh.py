@@ -27,9 +27,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP447", Severity.ERROR)
+STARTS = r"deepspeed/launcher/runner\.py|--hostfile\b|torchpack dist-run|horovodrun|mpirun"
 
 
 @log_pattern(r"Using hostfile at (?P<file>\S+) but host=(?P<host>\S+) was not reachable via ssh")
@@ -47,27 +48,40 @@ def of_a_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-WITH_SLOTS = r"ssh: Could not resolve hostname (?P<host>[\w.-]+):(?P<slots>\d+):"
-
-
-@log_pattern(
-    r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed",
-    context=(WITH_SLOTS,),
-)
-def of_open_mpi(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Read that mpirun could not start its own process on another host, or took slots for part of its name."""
-    if asked := log.first(WITH_SLOTS):
-        host, slots = asked[1]["host"], asked[1]["slots"]
+@log_pattern(r"^ssh: Could not resolve hostname (?P<host>[\w.-]+): (?P<why>[^\n]{1,80})", context=(STARTS,))
+def of_a_name(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A launcher's ssh does not know a name of its hostfile; where pdsh or git called it, others speak."""
+    if log.first(STARTS):
         yield Finding(
-            f"this mpirun takes {host}:{slots} for the name of a host: its Open MPI is too old to read slots there",
-            (asked[0].proof(asked[1], f"{host}, with {slots} slots"), record.proof(match)),
+            f"the launcher is to log in to {match['host']} by ssh, and this host does not know that name",
+            (record.proof(match, f"getent hosts {match['host']} prints an address"),),
             Fix(
-                "use Open MPI 3 or later, or write the slots into a hostfile",
-                command=f"which -a mpirun; mpirun --version\necho '{host} slots={slots}' > hosts.txt\n"
-                f"mpirun --hostfile hosts.txt -np {slots} python train.py",
+                "write addresses, or names that this host knows, into the hostfile; in a container, add the name there",
+                command=f"getent hosts {match['host']}\n"
+                f"docker run --add-host {match['host']}:10.0.0.2 ...   # its address",
             ),
             record.place,
         )
+
+
+WITH_SLOTS = r"ssh: Could not resolve hostname (?P<host>[\w.-]+):(?P<slots>\d+):"
+
+
+NO_DAEMON = r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed"
+
+
+@log_pattern(WITH_SLOTS, context=(NO_DAEMON,))
+def of_slots(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Where the lines of Open MPI are lost, ssh's own says what it was given for a name."""
+    if not log.first(NO_DAEMON):
+        yield _of_slots(record, match, ())
+
+
+@log_pattern(NO_DAEMON, context=(WITH_SLOTS,))
+def of_open_mpi(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read that mpirun could not start its own process on another host, or took slots for part of its name."""
+    if asked := log.first(WITH_SLOTS):
+        yield _of_slots(asked[0], asked[1], (record.proof(match),))
         return
     yield Finding(
         "mpirun could not start its daemon on another host: by ssh, or for want of Open MPI there",
@@ -75,6 +89,20 @@ def of_open_mpi(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         Fix(
             "let this user's key in there, write names that this host knows, and install the same Open MPI at one path",
             command="ssh -o PasswordAuthentication=no HOST 'which orted prted; hostname'",
+        ),
+        record.place,
+    )
+
+
+def _of_slots(record: Record, match: re.Match[str], more: tuple[Evidence, ...]) -> Finding:
+    host, slots = match["host"], match["slots"]
+    return Finding(
+        f"this mpirun takes {host}:{slots} for the name of a host: its Open MPI is too old to read slots there",
+        (record.proof(match, f"{host}, with {slots} slots"), *more),
+        Fix(
+            "use Open MPI 3 or later, or write the slots into a hostfile",
+            command=f"which -a mpirun; mpirun --version\necho '{host} slots={slots}' > hosts.txt\n"
+            f"mpirun --hostfile hosts.txt -np {slots} python train.py",
         ),
         record.place,
     )

@@ -154,6 +154,27 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+WAITS = r"nslookup: can't resolve '(?P<name>[\w.-]*(?:master|worker|launcher|node|rank|head)[\w.-]*)'"
+
+
+@log_pattern(WAITS)
+def as_a_pod_waited(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """The pod of a job asks for the master's name until it is there; at the end of its log it still waits."""
+    asked = [*log.find(WAITS)]
+    if asked[0][0] is not record or len(asked) == 1 or log.lines_after(asked[-1][0]) > 1:
+        return
+    yield Finding(
+        f"the pod waits for {match['name']}, a name that the cluster does not know",
+        (record.proof(match, "an address"), asked[-1][0].proof(asked[-1][1])),
+        Fix(
+            "see whether that pod runs, and whether its headless service is there: pods find each other by it",
+            command=f"kubectl get pods,svc -o wide | grep {match['name']}\n"
+            f"kubectl describe pod {match['name']} | tail -n 20",
+        ),
+        Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+    )
+
+
 @log_pattern(HOST_LINE)
 def as_a_launcher_waited(record: Record, log: Log) -> Iterator[Finding]:
     """Read which hosts do not know the name of the place where torchrun's nodes meet."""
