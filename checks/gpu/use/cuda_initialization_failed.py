@@ -36,9 +36,23 @@ AILMENT = Ailment("DDP224", Severity.ERROR)
 MISMATCH = r"Failed to initialize NVML: Driver/library version mismatch"
 
 
-@log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED")
-def of_the_count(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """CUDA shows fewer devices than torch has counted before."""
+MIG = r"\bMIG(?: |-)?(?:\d+g\.\d+gb\b|[0-9a-f]{8}-[0-9a-f]{4}-)"
+
+
+@log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", context=(MIG,))
+def of_the_count(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """CUDA shows fewer devices than torch has counted before; of instances of MIG it shows one."""
+    if part := log.first(MIG):
+        yield Finding(
+            "the GPU is divided by MIG, and CUDA shows a process one instance, whatever torch has counted",
+            (record.proof(match, "the number of the one instance, 0"), part[0].proof(part[1])),
+            Fix(
+                "give each rank an instance of its own, as device 0, and gloo for their group; or train on whole GPUs",
+                command="nvidia-smi -L   # MIG-... of each instance\nCUDA_VISIBLE_DEVICES=MIG-... python train.py",
+            ),
+            record.place,
+        )
+        return
     yield Finding(
         "torch has counted more GPUs than CUDA shows this process when it is initialised",
         (record.proof(match, "the same number of GPUs before and after"),),

@@ -111,6 +111,13 @@ def of_megatron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             " model = build_model()",
         ),
         record.place,
+        ambiguity=Ambiguity(
+            (
+                "initialize_model_parallel has not been called yet in this process",
+                "it was called in another copy of the module: Megatron is imported by two names, or from two folders",
+            ),
+            'python -c \'import sys, train; print([n for n in sys.modules if n.endswith(("parallel_state", "mpu"))])\'',
+        ),
     )
 
 
