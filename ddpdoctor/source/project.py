@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -163,14 +164,7 @@ class Project:
 
     def below(self, path: str) -> set[str]:
         """Return a file, and those that it imports through any number of files."""
-        found: set[str] = set()
-        waiting = [path]
-        while waiting and len(found) < MOST_FILES:
-            each = waiting.pop()
-            if each not in found:
-                found.add(each)
-                waiting += sorted(self.imports(each)[0])
-        return found
+        return _followed(path, lambda each: self.imports(each)[0])
 
     def _users(self, path: str) -> set[str]:
         """Return the files that import a file, also by way of the packages that pass its names on."""
@@ -181,14 +175,7 @@ class Project:
 
     def all_importers(self, path: str) -> set[str]:
         """Return the files that import a file, through any number of files."""
-        found: set[str] = set()
-        waiting = [path]
-        while waiting and len(found) < MOST_FILES:
-            each = waiting.pop()
-            if each not in found:
-                found.add(each)
-                waiting += sorted(self.importers.get(each, ()))
-        return found - {path}
+        return _followed(path, lambda each: self.importers.get(each, ())) - {path}
 
     def is_part_of(self, path: str, word: str) -> bool:
         """Whether a file in which a regular expression occurs imports a file, through any number of files."""
@@ -284,6 +271,18 @@ def _is_built(name: str, parts: list[str]) -> bool:
     """Whether a file imports from its own package what is made when that is built, which exchanges nothing."""
     module = name.lstrip(".").rpartition(".")[2]
     return BUILT.search(module) is not None if module else bool(parts) and all(map(BUILT.search, parts))
+
+
+def _followed(path: str, to: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return a file, and those that lead on from it, through any number of files."""
+    found: set[str] = set()
+    waiting = [path]
+    while waiting and len(found) < MOST_FILES:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += sorted(to(each))
+    return found
 
 
 _needs = cache(literals)

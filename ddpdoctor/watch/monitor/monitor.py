@@ -146,6 +146,7 @@ class Monitor:
                 found = list(self._dispatcher.see_of(each.training, event))
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
                     each.lined = self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
+                    each.lined_at = time.monotonic()
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self.tell(found)
         if each.lined and each.goes_on:
