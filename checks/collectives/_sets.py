@@ -28,8 +28,11 @@ def loop_through_a_set(site: Site | None) -> ast.For | None:
 
 
 def is_a_set(tree: Tree, node: ast.expr, depth: int = DEEPEST) -> bool:
-    """Whether an expression is a set, or has the order of one, as far as its own file tells for certain."""
-    found = isinstance(node, (ast.Set, ast.SetComp))
+    """Whether an expression is a set, or has the order of one, as far as its own file tells for certain.
+
+    Numbers have the same hash in each process: a set of them is none here.
+    """
+    found = isinstance(node, (ast.Set, ast.SetComp)) and not _is_of_numbers(node)
     match node if depth else None:
         case ast.DictComp(generators=[first, *_]) | ast.ListComp(generators=[first, *_]):
             found = is_a_set(tree, first.iter, depth - 1)
@@ -46,6 +49,25 @@ def is_a_set(tree: Tree, node: ast.expr, depth: int = DEEPEST) -> bool:
     return found
 
 
+def _is_of_numbers(node: ast.expr) -> bool:
+    """Whether an expression holds numbers alone, as it is written."""
+    match node:
+        case ast.Set(elts=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
+            numbers = [
+                each for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, (int, float))
+            ]
+            return bool(parts) and len(numbers) == len(parts)
+        case (
+            ast.SetComp(elt=ast.Name(id=held), generators=[first])
+            | ast.GeneratorExp(elt=ast.Name(id=held), generators=[first])
+            | ast.ListComp(elt=ast.Name(id=held), generators=[first])
+        ):
+            return isinstance(first.target, ast.Name) and first.target.id == held and _is_of_numbers(first.iter)
+        case ast.Call(func=ast.Name(id="range")):
+            return True
+    return False
+
+
 def all_are_sets(tree: Tree, values: list[ast.expr], depth: int) -> bool:
     """Whether there are values, and all of them are sets."""
     return bool(values) and all(is_a_set(tree, each, depth) for each in values)
@@ -56,7 +78,7 @@ def _is_called(tree: Tree, call: ast.Call, args: list[ast.expr], depth: int) -> 
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
     if name in SETS and owner is None:
-        return True
+        return not any(map(_is_of_numbers, args))
     if owner is not None and ((name in VIEWS and not args) or name in METHODS):
         return is_a_set(tree, owner, depth)
     ordered = args[:1] if name in KEEPS_ORDER else args[1:2] if name in SECOND else []
