@@ -19,7 +19,9 @@ as many batches waits in a step of the loop, and no way leads past a step but a 
 ranks come to their end, it names a rank that lost another one in the midst of its training, and caught that, too.
 
 In a source (`ddpdoctor lint`): within a `try`, a `raise` under a test whether what the model made of the batch is
-finite, a handler of it that only tells and goes on, and a call behind the `raise` in which all ranks meet.
+finite, a handler of it that only tells and goes on, and a call behind the `raise` in which all ranks meet. A step of
+the wrapped model whose errors are caught in the loop, by a handler that goes on, is told as likely: it does harm once a
+rank meets such an error.
 
 ## How to mend it
 
@@ -64,6 +66,7 @@ from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
 from ..hangs.source._handlers import Handling, handling
 from ._raised import raised
+from ._step_caught import caught_steps
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -216,4 +219,29 @@ def in_source(script: Script) -> Iterator[Finding]:
                 f"+torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)\n-if {test}:\n+if bad.item():",
             ),
             script.place(found.way),
+        )
+
+
+@lint
+def of_a_step_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a step of a wrapped model whose errors each rank catches for itself."""
+    for found in caught_steps(script):
+        model, error = script.code(found.forward.func), script.code(found.handler.type) if found.handler.type else "any"
+        yield Finding(
+            f"a rank that meets an error in this step of {model} goes to its next batch, and the others wait for it",
+            (
+                script.seen(found.handler, "an error of one rank ends the training, or all ranks skip the step"),
+                script.seen(found.forward),
+            ),
+            Fix(
+                "let the error end the training; what a batch can be skipped for, ask before the step, on all ranks",
+                diff="+bad = torch.tensor(int(not torch.isfinite(inputs).all()), device=device)\n"
+                "+torch.distributed.all_reduce(bad, op=torch.distributed.ReduceOp.MAX)\n"
+                f"+if bad.item():\n+    continue\n-try:\n {model}(...)",
+            ),
+            script.place(found.handler),
+            ambiguity=Ambiguity(
+                (f"a step of one rank raises ({error}: out of memory, a bad sample)", "no step ever raises: no harm"),
+                "grep -n -i -e 'out of memory' -e skip train.log   # what the handler prints",
+            ),
         )
