@@ -16,6 +16,7 @@ NAMED = {
     ("rl", "exchanged after the step"): "gradients-not-exchanged",
     ("evaluated_by_hand", "the accuracy is of one rank"): "metric-of-one-rank",
     ("evaluated_by_hand", "each rank shifts and scales by its own samples"): "statistics-of-one-rank",
+    ("evaluated_by_hand", "each rank weighs the classes by its own samples"): "statistics-of-one-rank",
     ("evaluated_by_hand", "each rank evaluates the whole"): "evaluation-summed-over-whole",
     ("compressed", "the indices are each rank's own"): "reduced-value-dropped gradients-differ-after-exchange",
     ("amp", "never wrapped"): "gradients-not-exchanged",

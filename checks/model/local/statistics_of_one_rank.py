@@ -21,7 +21,8 @@ that the source computes something with. Where they are equal on ranks that are 
 training seeds: a note where a file beside the model's seeds anything.
 
 So are variables of these functions that are named like a statistic, stay as they are, and are a mean, a deviation or
-the like of something.
+the like of something; and the weights of classes that a function such as `cross_entropy` is called with. What a module
+holds, as `CrossEntropyLoss`, is told by frozen-module-differs.
 
 ## How to mend it
 
@@ -76,6 +77,7 @@ from ..._ledgers.sheets import differ
 from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model
+from ._class_weights import weights_of_losses
 from ._held import Attribute
 from ._variables import from_all_ranks, joins, made_of_many, meets_samples
 
@@ -113,6 +115,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     found = {path: each for path, each in (_updated(steps, event) | _made(steps)).items() if path not in before}
     if found:
         yield _finding(found, event)
+    if len(past) < SURE or not _weigh(past[:SURE]):
+        yield from weights_of_losses(_weigh(steps), event)
 
 
 def _begin_with_own_weights(event: StepFingerprinted, training: Training) -> bool:
@@ -146,6 +150,12 @@ def _made(steps: list[Rows]) -> Found:
         for path, row in rows.items()
         if _stays(row) and made_of_many(row[0][0].file, path) and meets_samples(row[0][0].file, path)
     }
+
+
+def _weigh(steps: list[Rows]) -> Rows:
+    """Return the variables, by their names, that stay as they are, and are not the same on all ranks."""
+    common = set.intersection(*map(_apart, steps)) - _of_objects(steps[0]).keys()
+    return {path: steps[0][path] for path in sorted(common) if _stays([each[path] for each in steps])}
 
 
 def _of_objects(rows: Rows) -> Rows:

@@ -43,6 +43,9 @@ PLANE = 2  # dimensions of a bank of samples
 DROPOUT = "torch.nn.modules.dropout"
 STATISTIC = re.compile(r"mean|std|var|scale|center|centre|centroid|proto|embed|codebook|basis|proj|freq|mu_?$|sigma_?$")
 """In the name of an attribute that samples are computed with; others hold samples mostly, or what was computed last."""
+WEIGHTS = re.compile(r"weights?$|alphas?$")
+"""In the name of a variable that a loss can weigh classes by."""
+CLASSES = 10_000  # that a loss weighs
 
 
 @dataclass(slots=True)
@@ -113,7 +116,7 @@ class Search:
             if is_users(frame.f_code.co_filename):
                 for name, value in _variables(frame):
                     self._visit(name, value, 0)
-                    if _is_array(type(value)) and STATISTIC.search(name):
+                    if _is_array(type(value)) and (STATISTIC.search(name) or _can_weigh(name, value)):
                         self._variable(name, value, file_of(frame.f_code))
         for wrapper in self._wrappers():  # a framework's Trainer can be all that a function of the user's holds
             if not self.looked & {id(wrapper), id(wrapper.module)}:
@@ -221,6 +224,11 @@ def _is_statistic(name: str, owner: Any, module: type) -> bool:
     """Whether an attribute has the name of a statistic; those of batch normalisation are each rank's, as in torch."""
     batch_norm = name.startswith("running_") and isinstance(owner, module)
     return bool(STATISTIC.search(name)) and not batch_norm
+
+
+def _can_weigh(name: str, value: Any) -> bool:
+    """Whether a loss can weigh classes by what a name holds: a number for each."""
+    return WEIGHTS.search(name) is not None and len(value.shape) == 1 and value.shape[0] <= CLASSES
 
 
 def is_own(kind: type) -> bool:
