@@ -20,7 +20,8 @@ by a launcher that sets the variables. Give each of two datasets, as of training
 
 ## Versions and sources
 
-Holds for mosaicml-streaming 0.4 to 0.13. Source: streaming/base/shared/prefix.py, streaming/base/world.py.
+Holds for mosaicml-streaming 0.4 to 0.13, with all versions of torch. Source: streaming/base/shared/prefix.py,
+streaming/base/world.py.
 """
 
 from __future__ import annotations

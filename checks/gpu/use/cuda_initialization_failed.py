@@ -36,13 +36,13 @@ AILMENT = Ailment("DDP224", Severity.ERROR)
 MISMATCH = r"Failed to initialize NVML: Driver/library version mismatch"
 
 
-MIG = r"\bMIG(?: |-)?(?:\d+g\.\d+gb\b|[0-9a-f]{8}-[0-9a-f]{4}-)"
+MIG = (r"\bMIG \d+g\.\d+gb\b", r"\bMIG-[0-9a-f]{8}-[0-9a-f]{4}-")
 
 
-@log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", context=(MIG,))
+@log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", context=MIG)
 def of_the_count(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """CUDA shows fewer devices than torch has counted before; of instances of MIG it shows one."""
-    if part := log.first(MIG):
+    if part := next(filter(None, map(log.first, MIG)), None):
         yield Finding(
             "the GPU is divided by MIG, and CUDA shows a process one instance, whatever torch has counted",
             (record.proof(match, "the number of the one instance, 0"), part[0].proof(part[1])),

@@ -28,7 +28,8 @@ class Link(NamedTuple):
 def circle(event: Stalled) -> tuple[Link, ...]:
     """Return the ranks of a circle, each of which waits for the next one; nothing where there is none.
 
-    The members of a group are known by the new_group that made it.
+    The members of a group are known by the new_group that made it. Two groups of the same ranks are no circle: one rank
+    can have taken the wrong one.
     """
     waiting = {each.rank: each for each in event.doing(Doing.WAITING) if each.recent}
     links = {rank: link for rank, each in waiting.items() if (link := _link(each, waiting)) is not None}
@@ -38,7 +39,7 @@ def circle(event: Stalled) -> tuple[Link, ...]:
         while rank in links and rank not in {each.rank for each in path}:
             path.append(links[rank])
             rank = links[rank].awaited
-        if path and rank == path[0].rank and len({each.call.group for each in path}) > 1:
+        if path and rank == path[0].rank and len({each.members for each in path}) > 1:
             return tuple(path)
     return ()
 
