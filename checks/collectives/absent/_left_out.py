@@ -35,10 +35,7 @@ def told_under(found: GoneOn, event: PeerLost, guard: Guard, at: Site) -> Findin
         f"{guard.words} at {short(where)}: rank {found.other} has left that out, and was in forward {found.others}"
         + (f", at {short(found.site)}" if found.site else ""),
         (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *_calls(found),
             Evidence(f"it is reached {guard.words}", "the same answer on all ranks", str(where)),
             *noticed(event),
         ),
@@ -55,10 +52,7 @@ def told_kept(found: GoneOn, event: PeerLost, decorator: str, at: Site) -> Findi
         f"{found.other} has left that out, and was in forward {found.others}: {at.function}() keeps its results, by "
         f"`@{decorator}` at {short(at)}, and is not run where a rank has asked for one before",
         (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *_calls(found),
             Evidence(f"@{decorator}", "no collective in what it keeps", str(at)),
             *noticed(event),
         ),
@@ -77,10 +71,7 @@ def told_left_generator(found: GoneOn, event: PeerLost, ways: tuple[Exit, ...]) 
         f"{found.forwards} forwards; rank {found.other} has left the loop through {name}(), at {short(found.via)}"
         f"{how}, and was in forward {found.others}",
         (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *_calls(found),
             *(Evidence(str(each), "all ranks leave the loop in the same step", each.file) for each in ways),
             *noticed(event),
         ),
@@ -93,4 +84,13 @@ def told_left_generator(found: GoneOn, event: PeerLost, ways: tuple[Exit, ...]) 
         ambiguity=None
         if len(ways) == 1
         else Ambiguity(tuple(map(str, ways)), "print the rank and the step at each of these lines"),
+    )
+
+
+def _calls(found: GoneOn) -> tuple[Evidence, Evidence]:
+    """Return how far each of the two ranks has come, and what the one called that the other one left out."""
+    then = f"{found.forwards} forwards, then {found.call.operation}"
+    return (
+        Evidence(then, "the same calls on all", f"rank {found.rank}"),
+        Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
     )

@@ -25,10 +25,9 @@ HARMLESS = re.compile(
 
 
 class Caught(NamedTuple):
-    """The call of the wrapped model, the attempt around it, and what catches its errors."""
+    """The call of the wrapped model, and what catches its errors."""
 
     forward: ast.Call
-    attempt: ast.Try
     handler: ast.ExceptHandler
 
 
@@ -39,13 +38,12 @@ def caught_steps(script: Script) -> Iterator[Caught]:
         handler = next((each for each in attempt.handlers if _is_broad(script, each.type)), None)
         if loop is None or handler is None or attempt.finalbody or not _goes_on(handler.body):
             continue
-        inside = list(script.inside(*attempt.body))
-        calls = [each for each in inside if isinstance(each, ast.Call)]
+        calls = [each for each in script.inside(*attempt.body) if isinstance(each, ast.Call)]
         is_step = any(isinstance(each.func, ast.Attribute) and each.func.attr == "backward" for each in calls)
         forward = next((each for each in calls if _is_wrapped(script, each.func)), None)
         is_agreed = any(script.resolve(each.func) in COLLECTIVES for each in _calls(loop))
         if is_step and forward is not None and not is_agreed:
-            yield Caught(forward, attempt, handler)
+            yield Caught(forward, handler)
 
 
 def _is_broad(script: Script, kind: ast.expr | None) -> bool:

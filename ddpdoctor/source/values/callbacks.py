@@ -61,8 +61,10 @@ def callback_around(file: str, line: int) -> Callback | None:
     tree = tree_of(file)
     node: ast.AST | None = statement_at(tree, line)
     for _ in range(DEEPEST):
-        if node is None or (found := callback_of(tree, node)) is not None:
-            return found if node is not None else None
+        if node is None:
+            break
+        if (found := callback_of(tree, node)) is not None:
+            return found
         node = _only_call(tree, node)
     return None
 

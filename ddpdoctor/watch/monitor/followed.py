@@ -43,9 +43,10 @@ class Followed:
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
     told what the first of them was. ``stands`` is where its ranks were when it was last looked at; ``apart`` the same,
     where none waits for others, and it is open whether those of other hosts wait for these. ``held`` are processes that
-    do not come to their end. ``hung_at`` is when it was last seen to hang; ``told_hang``: it was told why. ``lined`` is
-    the line of this host for who reads the logs of all, of ``lined_at``; ``is_over``: its ranks were seen to be gone;
-    ``told_end``: that of its end was written. ``exits`` are processes of which the launcher has said what ended them.
+    do not come to their end. ``hung_at`` is when it was last seen to hang; ``told_hang``: it was told why. ``lined_at``
+    is when a line told where its ranks stand, for who reads the logs of all hosts, 0 where none did since they went on;
+    ``is_over``: its ranks were seen to be gone; ``told_end``: the line of its end was written. ``exits`` are processes
+    of which the launcher has said what ended them.
     """
 
     training: Training
@@ -61,7 +62,6 @@ class Followed:
     apart: tuple[tuple[int, Doing, str], ...] = ()
     hung_at: float = 0.0
     told_hang: bool = False
-    lined: str = ""
     lined_at: float = 0.0
     is_over: bool = False
     told_end: bool = False
@@ -108,7 +108,8 @@ class Followed:
     @property
     def goes_on(self) -> bool:
         """Whether ranks of which a line says that they stood, or waited, have all moved since."""
-        return not self.stands and not self.apart and all(each.since > self.lined_at for each in self.ranks)
+        is_still = bool(self.stands or self.apart)
+        return self.lined_at > 0 and not is_still and all(each.since > self.lined_at for each in self.ranks)
 
     def gone(self) -> tuple[int, ...]:
         """List the ranks that are no more, and that told neither of an exception nor of their end."""

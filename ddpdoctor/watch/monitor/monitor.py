@@ -145,12 +145,12 @@ class Monitor:
             if event is not None and not (self.interrupted and each.was_interrupted()):
                 found = list(self._dispatcher.see_of(each.training, event))
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
-                    each.lined = self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
-                    each.lined_at = time.monotonic()
+                    self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
+                    each.lined_at = time.monotonic() if self._line else 0.0
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self.tell(found)
-        if each.lined and each.goes_on:
-            each.lined, self._line = "", goes_on(socket.gethostname())
+        if each.goes_on:
+            each.lined_at, self._line = 0.0, goes_on(socket.gethostname())
 
     def _sort(self) -> None:
         """Put each process where its training is."""

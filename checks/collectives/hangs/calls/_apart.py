@@ -148,8 +148,11 @@ def _place(event: PeerLost, other: Progress) -> Site | None:
 def _lines(event: PeerLost, other: Progress, call: Site) -> tuple[Site | None, Site | None]:
     """Return the line from which the function of a call was called, where another rank is in that one; its own line."""
     going = _place(event, other)
-    if going is None or (via := caller_of(call, going)) is not None or going.function == call.function:
-        return (via if going is not None else None), going
+    if going is None:
+        return None, None
+    via = caller_of(call, going)
+    if via is not None or going.function == call.function:
+        return via, going
     is_first = bool(event.others) and event.others[0].rank == other.rank
     return (meeting(call, event.stack) if is_first else None) or (None, going)
 

@@ -62,14 +62,12 @@ def tests_above(call: Site) -> list[tuple[str, Site]]:
 
     Only functions count that one line of the file calls, and that have a name of their own there.
     """
-    found: list[tuple[str, Site]] = []
-    site: Site | None = call
-    for _ in range(DEEPEST):
-        if site is None:
-            break
-        found += [(test, site) for test in tests_around(site.file, site.line) if "__name__" not in test]
-        site = _only_caller(site)
-    return found
+    return [
+        (test, site)
+        for site in ways_to(call, None)
+        for test in tests_around(site.file, site.line)
+        if "__name__" not in test
+    ]
 
 
 def decided_above(call: Site, going: Site) -> list[tuple[Guard, Site]]:
