@@ -37,6 +37,7 @@ from ddpdoctor.cluster.cluster import (
     SMALL_STEP as SMALL_STEP,
     Cluster as Cluster,
     Joint as Joint,
+    Throughput as Throughput,
 )
 from ddpdoctor.cluster.code import IMPORTED as IMPORTED
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from

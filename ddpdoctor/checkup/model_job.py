@@ -7,13 +7,13 @@ import math
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import GRADIENTS, LAYOUT, MODEL_STEP
-from ddpdoctor.cluster.joint import count, join, same
+from ddpdoctor.cluster.joint.jobs import count, join, same
 from ddpdoctor.examine.model.parity import average_only
 from ddpdoctor.examine.model.rank import first_look
 from ddpdoctor.source.training.wrapping import read_source
 
 if TYPE_CHECKING:
-    from ddpdoctor.cluster.joint import Said
+    from ddpdoctor.cluster.joint.jobs import Said
     from ddpdoctor.examine.model.facts import Description, PlainStep
     from ddpdoctor.examine.target import Target
 

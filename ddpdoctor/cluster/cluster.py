@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ddpdoctor.cluster.matrix import Link
     from ddpdoctor.cluster.wire.client import Try
     from ddpdoctor.cluster.wire.server import Stranger
+    from ddpdoctor.host.tcp import LinkUse
 
 
 DDP_STEP, LAYOUT, MODEL_STEP, GRADIENTS = "DDP", "layout", "a step of the model", "gradients"
@@ -36,6 +37,15 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
+class Throughput:
+    """What host ``source`` has sent to host ``target``, while nothing else was to be done."""
+
+    source: int
+    target: int
+    use: LinkUse
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """The hosts that met, the one where this is read first; ``expected`` is how many should have.
 
@@ -43,6 +53,7 @@ class Cluster:
     host that does not own the master's address tries it as well, before it becomes the master.
     ``skews`` are the seconds by which each host's clock is ahead of the first one's. ``strangers`` came to the master's
     port with another token, or with no token at all.
+    ``carried`` is what the hosts sent each other where the links were measured: none where the jobs did not go well.
     ``sees`` are the hosts, each with one whose file it found in the folder that trainings are saved to.
     ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
     ``half_open`` are addresses that asked for a connection to the first host when it gave up, and got no answer of it.
@@ -57,6 +68,7 @@ class Cluster:
     tries: tuple[Try, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     joint: tuple[Joint, ...] = ()
+    carried: tuple[Throughput, ...] = ()
     sees: tuple[tuple[int, int], ...] = ()
     waited: float = 0.0
     announced: int = 0

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.cluster.joint import free_port
+from ddpdoctor.cluster.joint.jobs import free_port
 from ddpdoctor.cluster.launch import TOKEN
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.jobs.rank import end_with_parent

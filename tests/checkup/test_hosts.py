@@ -451,6 +451,17 @@ def test_the_small_jobs_run_over_all_hosts(fresh: Hosts, tmp_path: Path) -> None
     assert "a small model under DDP over 2 hosts leaves wrong gradients" in broken[0].out
 
 
+def test_a_host_whose_link_carries_little_is_named(fresh: Hosts) -> None:
+    """What b sends is limited to 20 Mbit/s: measured on b alone, each other link carries more."""
+    fresh.on(1, "tc qdisc add dev eth0 root tbf rate 20mbit burst 32kbit latency 200ms")
+    done = fresh.check("--only", "slow-link-between-hosts,collective-between-hosts-fails")
+
+    assert "warning DDP917" in first_line(done[0]), done[0].said
+    assert "what b sends to the other hosts goes at" in done[0].out
+    assert "tc qdisc show dev eth0; ethtool eth0   # on b" in done[0].out
+    assert "# on a" not in done[0].out
+
+
 def test_a_model_that_one_host_builds_otherwise_is_named(fresh: Hosts, tmp_path: Path) -> None:
     """Its file is at the same path there, and another one."""
     (tmp_path / "model.py").write_text(

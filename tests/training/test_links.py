@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import CHECKS
 
+from ddpdoctor.host import tcp
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader, Writer
 from ddpdoctor.watch.events import Joined, LinkUse, Profiled, RankSteps, StepsTimed
-from ddpdoctor.watch.rank.measured import tcp
 
 if TYPE_CHECKING:
     from pathlib import Path

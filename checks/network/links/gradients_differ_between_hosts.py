@@ -21,7 +21,7 @@ torch there from the same place, and leave out hooks and patches of the host's o
 
 ## Versions and sources
 
-Holds for all versions of torch. Source: torch/nn/parallel/distributed.py; the job is ddpdoctor/cluster/joint.py.
+Holds for all versions of torch. Source: torch/nn/parallel/distributed.py; the job is ddpdoctor/cluster/joint/jobs.py.
 """
 
 from __future__ import annotations

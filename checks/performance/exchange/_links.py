@@ -14,10 +14,19 @@ def slow_link(told: Profiled) -> LinkUse | None:
     """Return the link that has something to send for much of the time, and carries little meanwhile."""
     steps = max(1, len(told.total))
     for each in told.links:
-        limit = min(SLOW, each.speed * TENTH) if each.speed else SLOW_UNKNOWN
-        if each.busy >= max(MUCH * told.window, LEAST * 1e9 * steps) and each.rate < limit:
+        if each.busy >= max(MUCH * told.window, LEAST * 1e9 * steps) and is_slow(each):
             return each
     return None
+
+
+def is_slow(link: LinkUse) -> bool:
+    """Whether a link carries little, of what its interface says and of what a training needs."""
+    return link.rate < (min(SLOW, link.speed * TENTH) if link.speed else SLOW_UNKNOWN)
+
+
+def said_by_interface(link: LinkUse) -> str:
+    """Return what a link's interface says that it carries; empty where it says nothing."""
+    return f"{link.interface} says that it carries {link.speed:,} Mbit/s" if link.speed else ""
 
 
 def busy_in_step(told: Profiled) -> float:

@@ -14,6 +14,9 @@ where that is three tenths of the measured steps or more, 10 ms a step or more, 
 tenth of what the interface says were sent meanwhile (12.5 MB/s where it says nothing). The time in which the receiver
 had no room does not count: it does not read then. So a rank that is late, and a host whose cores are taken, are no slow
 link. It sees what this host sends; what it receives slowly is told on the host that sends it. Not seen: RDMA.
+`ddpdoctor check` on all hosts sends half a megabyte over each link once its small jobs went well, several times, and
+takes the fastest: more than 130 MB/s it cannot tell. A link that is below the same limits is told where it is eight
+times as slow as the fastest one between these hosts, or carries less than 5 MB/s: busy hosts make no link so slow.
 `ddpdoctor bench --launched` measures each pair of hosts, without the training.
 
 ## How to mend it
@@ -31,7 +34,8 @@ tcpi_rwnd_limited); torch.distributed documentation, "Common environment variabl
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -39,19 +43,102 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     LinkUse,
+    NotRun,
     Place,
     Profiled,
     Severity,
     StepsTimed,
     Training,
+    probe,
     watch,
 )
 
-from ._links import rate_text, seen, slow_links
+from ._links import is_slow, rate_text, said_by_interface, seen, slow_links
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Cluster, Jobs, Throughput
 
 AILMENT = Ailment("DDP917", Severity.NOTE)
 FAR = 0.005  # seconds there and back: more than within a data centre
-SHOWN = 4  # ranks
+SHOWN = 4  # ranks, or links
+AS_SLOW = 8  # times, next to the fastest link between these hosts
+SLOW_FOR_ALL = 5e6  # bytes a second: slow on busy hosts too
+
+
+@probe
+def between_all_hosts(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
+    """Look at what each host has sent the others: by its pool, when the hosts met."""
+    del jobs
+    if not cluster.carried:
+        raise NotRun("links are measured where all hosts came, and jobs over all of them went well")
+    if not (slow := _slow(cluster.carried)):
+        return
+    end, what, at_fault = _end(cluster, slow)
+    rates = [each.use.rate for each in slow]
+    rate = rate_text(rates[-1]) + (" and less" if rates[0] < rates[-1] else "")
+    look = dict.fromkeys(
+        f"tc qdisc show dev {name}; ethtool {name}   # on {host}" for host, name in _interfaces(cluster, slow, at_fault)
+    )
+    yield Finding(
+        f"{what} goes at {rate}",
+        tuple(_carried(cluster, each) for each in slow[:SHOWN]) + _fastest(cluster, slow),
+        Fix(
+            "take the limit from the interface, or let gloo and NCCL use a faster one (GLOO_SOCKET_IFNAME, "
+            "NCCL_SOCKET_IFNAME); what limits it, and what its port came down to:",
+            command="\n".join(look),
+        ),
+        Place(host=end),
+        severity=Severity.WARNING,
+    )
+
+
+def _slow(carried: Sequence[Throughput]) -> list[Throughput]:
+    """Return the links that carry little, also next to the fastest one: busy hosts make all of them slower."""
+    fastest = max(each.use.rate for each in carried)
+    slow = [each for each in carried if is_slow(each.use) and each.use.rate < max(fastest / AS_SLOW, SLOW_FOR_ALL)]
+    return sorted(slow, key=lambda each: each.use.rate)
+
+
+def _end(cluster: Cluster, slow: Sequence[Throughput]) -> tuple[str, str, int | None]:
+    """Return the host where to look first, what is slow, and whose links alone are slow, if there is one such host."""
+    names = [host.name for host in cluster.hosts]
+    fast = [each for each in cluster.carried if each not in slow]
+    for side, verb in (("source", "sends to"), ("target", "receives from")):
+        ends = {getattr(each, side) for each in slow}
+        if len(ends) == 1 and not ends & {getattr(each, side) for each in fast} and len(slow) > 1:
+            (end,) = ends
+            return names[end], f"what {names[end]} {verb} the other hosts", end
+    ends = set.intersection(*({each.source, each.target} for each in slow))
+    if len(ends) == 1 and not any(ends & {each.source, each.target} for each in fast):
+        (end,) = ends
+        return names[end], f"what {names[end]} sends to the other hosts and receives from them", end
+    first = slow[0]
+    also = f", as {len(slow) - 1} more of {len(cluster.carried)} links do," if len(slow) > 1 else ""
+    return names[first.source], f"what {names[first.source]} sends to {names[first.target]}{also}", None
+
+
+def _carried(cluster: Cluster, each: Throughput) -> Evidence:
+    between = f"{cluster.hosts[each.source].place} to {cluster.hosts[each.target].place}"
+    over = f" over {each.use.interface}" if each.use.interface else ""
+    return Evidence(
+        f"{between}{over}: {rate_text(each.use.rate)}", said_by_interface(each.use), f"{each.use.sent:,} bytes"
+    )
+
+
+def _fastest(cluster: Cluster, slow: Sequence[Throughput]) -> tuple[Evidence, ...]:
+    """Return the fastest link, where one is sound."""
+    best = max(cluster.carried, key=lambda each: each.use.rate)
+    return () if best in slow else (_carried(cluster, best),)
+
+
+def _interfaces(cluster: Cluster, slow: Sequence[Throughput], at_fault: int | None) -> Iterator[tuple[str, str]]:
+    """Yield the interfaces that can be the cause, with their hosts: of one host that is at fault, or of both ends."""
+    for each in slow[:SHOWN]:
+        for end in (each.source, each.target):
+            host = cluster.hosts[end]
+            name = each.use.interface if end == each.source else host.gloo_interface
+            if name and at_fault in (None, end):
+                yield host.name, name
 
 
 @watch(StepsTimed)
@@ -64,12 +151,11 @@ def while_training(training: Training) -> Iterator[Finding]:
     told = measured[rank]
     steps, total = max(1, len(told.total)), statistics.median(told.total) / 1e9
     busy = link.busy / 1e9 / steps
-    expected = f"{link.interface} says that it carries {link.speed:,} Mbit/s" if link.speed else ""
     yield Finding(
         f"the link from rank {rank} to {link.peer} carries {rate_text(link.rate)}: in each step of {1e3 * total:.0f} "
         f"ms it has something to send for {1e3 * busy:.0f} ms, {link.busy / max(1, told.window):.0%} of the time",
         (
-            seen(rank, told, link, expected),
+            seen(rank, told, link, said_by_interface(link)),
             *(seen(number, measured[number], each) for number, each in list(slow.items())[:SHOWN] if number != rank),
             *_path(link, steps),
         ),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
-from ddpdoctor.cluster.joint import DEADLINE, free_port, nothing, small_jobs
+from ddpdoctor.cluster.joint.jobs import DEADLINE, free_port, nothing, small_jobs
+from ddpdoctor.cluster.joint.throughput import DEADLINE as MEASURING, measure
 from ddpdoctor.cluster.meet import agent_store
 from ddpdoctor.cluster.meet.agent_store import KEY
 from ddpdoctor.cluster.meet.meeting import WARMING, Board, Meeting
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from ddpdoctor.cluster.host import Host
+    from ddpdoctor.cluster.joint.throughput import Row
     from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.examine.target import Target
     from ddpdoctor.host.facts import Facts
@@ -85,7 +87,13 @@ def run_jobs(meeting: Meeting, opening: Opening, facts: Facts) -> None:
         return _joint(opening.jobs, facts, WARMING, nothing) == ("", "")
 
     meeting.warm_up(start, WARMING, wanted=opening.joint)
+
+    def carried(*where: int) -> Row:
+        found = _outcome(opening.jobs, facts, MEASURING, measure, master, *where)
+        return found.value if isinstance(found, Returned) else []
+
     meeting.run_joint(SMALL, small, opening.port, DEADLINE)
+    meeting.measure(carried, opening.port, MEASURING)
     meeting.run_joint(MODEL, with_model, opening.model_port, MODEL_DEADLINE)
 
 
@@ -116,14 +124,22 @@ def board_of(opening: Opening) -> Board:
 def _joint(
     jobs: Callable[[], Jobs], facts: Facts, deadline: float, function: Callable[..., Any], *args: Any
 ) -> tuple[str, str]:
+    found = _outcome(jobs, facts, deadline, function, *args)
+    if isinstance(found, str):
+        return "", found
+    step, problem = found.value
+    return step, problem
+
+
+def _outcome(
+    jobs: Callable[[], Jobs], facts: Facts, deadline: float, function: Callable[..., Any], *args: Any
+) -> Returned | str:
+    """Run a job of this host's own rank; return its outcome, or why there is none."""
     environ = {"GLOO_SOCKET_IFNAME": facts.environ.get("GLOO_SOCKET_IFNAME")}
     try:
         (outcome,) = jobs().run(function, *args, ranks=1, backend=None, deadline=deadline, environ=environ)
     except Exception as exc:  # noqa: BLE001 - no torch, no time: the report says so
-        return "", f"it did not run: {exc}"
-    if isinstance(outcome, Returned):
-        step, problem = outcome.value
-        return step, problem
+        return f"it did not run: {exc}"
     if isinstance(outcome, Raised):
-        return "", f"{outcome.kind}: {outcome.message}"
-    return "", f"it did not end in {deadline:.0f} s"
+        return f"{outcome.kind}: {outcome.message}"
+    return outcome if isinstance(outcome, Returned) else f"it did not end in {deadline:.0f} s"

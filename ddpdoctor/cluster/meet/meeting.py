@@ -1,7 +1,8 @@
 """The meeting of the hosts as it goes on: what it is begun with, and what is asked of it once they have met.
 
 The stages, each begun by what the server says: hello (who is there), row (who reaches whom), warm (jobs can begin),
-joint and model (jobs over all), alone (what each found without torch), done (the rest of it).
+joint and model (jobs over all), carried (what the links carry), alone (what each found without torch), done (the rest
+of it).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.cluster.cluster import Cluster, Joint
+from ddpdoctor.cluster.cluster import Cluster, Joint, Throughput
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
+from ddpdoctor.cluster.joint.throughput import row_from
 from ddpdoctor.cluster.plan import links
 from ddpdoctor.cluster.probing import OK
 
 if TYPE_CHECKING:
+    from ddpdoctor.cluster.joint.throughput import Row
     from ddpdoctor.cluster.wire.client import Client
     from ddpdoctor.cluster.wire.server import Guest, Server
     from ddpdoctor.host.network import Network
@@ -27,7 +30,7 @@ WARMING = 60.0  # seconds in which a host imports torch
 LONGER = 10.0  # seconds that other hosts may take for a job, beyond its deadline
 
 SILENT = "it said nothing"
-WARM, ALONE, DONE = "warm", "alone", "done"
+WARM, CARRIED, ALONE, DONE = "warm", "carried", "alone", "done"
 
 Say = Callable[[str], None]
 RunJoint = Callable[[int, int, int], tuple[str, str]]
@@ -101,10 +104,39 @@ class Meeting:
         return self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
 
     def run_joint(self, stage: str, run: RunJoint, port: Callable[[], int], seconds: float) -> None:
-        """Run a job over all hosts, for so many seconds at most.
+        """Run a job over all hosts; ``run`` returns the step that failed and what failed, empty where all is right."""
 
-        ``run`` gets the master's port, the rank and world size, and returns the step that failed and what failed. A
-        port of 0: there is none, and the other hosts are told so.
+        def told(*where: int) -> dict[str, str]:
+            step, problem = run(*where)
+            return {"step": step[:LONGEST], "problem": problem[:LONGEST]}
+
+        silent = {"step": stage, "problem": SILENT}
+        every = ((seat, said or silent) for seat, said in self._on_all(stage, told, port, seconds).items())
+        joint = tuple(
+            Joint(seat, "gloo", str(said.get("problem", SILENT))[:LONGEST], str(said.get("step", ""))[:LONGEST])
+            for seat, said in every
+        )
+        self.cluster = replace(self.cluster, joint=self.cluster.joint + joint)
+
+    def measure(self, run: Callable[[int, int, int], Row], port: Callable[[], int], seconds: float) -> None:
+        """Measure what the links between the hosts carry."""
+
+        def told(*where: int) -> dict[str, Row]:
+            return {CARRIED: run(*where)}
+
+        found: list[Throughput] = []
+        for seat, said in self._on_all(CARRIED, told, port, seconds).items():
+            with contextlib.suppress(ProtocolError):
+                found += row_from(said.get(CARRIED, []), seat, len(self.cluster.hosts))
+        self.cluster = replace(self.cluster, carried=tuple(found))
+
+    def _on_all(
+        self, stage: str, run: Callable[..., dict[str, Any]], port: Callable[[], int], seconds: float
+    ) -> dict[int, dict[str, Any]]:
+        """Run a job on all hosts, for so many seconds at most; return what each told, where all meet.
+
+        ``run`` gets the master's port, the rank and world size. A port of 0: there is no job, and the other hosts are
+        told so. What a host told is empty where it said nothing in time.
         """
         count = len(self.cluster.hosts)
         if self.server is not None:
@@ -115,18 +147,15 @@ class Meeting:
                 said = {self.here: run(number, self.here, count)}
                 until = time.monotonic() + seconds + LONGER
                 self.server.collect(stage, lambda have: len(have) >= still(self.guests.values(), stage), until)
-                for seat, guest in self.guests.items():
-                    told = guest.said.get(stage, {"step": stage, "problem": SILENT})
-                    said[seat] = str(told.get("step", ""))[:LONGEST], str(told.get("problem", SILENT))[:LONGEST]
-                joint = tuple(Joint(seat, "gloo", problem, step) for seat, (step, problem) in sorted(said.items()))
-                self.cluster = replace(self.cluster, joint=self.cluster.joint + joint)
+                said |= {seat: guest.said.get(stage, {}) for seat, guest in self.guests.items()}
+                return dict(sorted(said.items()))
         elif self.client is not None:
             with contextlib.suppress(OSError, ProtocolError, KeyError, TypeError, ValueError):
                 told = self.client.hear(time.monotonic() + WARMING + ROW)
                 number, self.sound = int(told[stage]), told["sound"] is True
                 if number:
-                    step, problem = run(number, self.here, count)
-                    self.client.tell(stage, step=step[:LONGEST], problem=problem[:LONGEST])
+                    self.client.tell(stage, **run(number, self.here, count))
+        return {}
 
     def agree(self, stage: str, fact: bool, until: float) -> bool:  # noqa: FBT001 - it is the one thing that is told
         """Tell the others whether something holds, or hear it from the one where all meet; False where it is gone."""

@@ -6,6 +6,7 @@ process iterates is its loader 0. Ranks that run the same script number alike; o
 
 from __future__ import annotations
 
+from ddpdoctor.host.tcp import LinkUse
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import (
     DataSeen,
@@ -135,7 +136,6 @@ from ddpdoctor.watch.events.steps import (
     CallsTimed,
     Equipped,
     LinesSampled,
-    LinkUse,
     Profiled,
     RankSteps,
     SampledLine,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.watch.events.base import Event
 from ddpdoctor.watch.events.blocks import STEPS, Block
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.tcp import LinkUse
 
 STARVED = 0.3  # of the time: where ranks wait so much for a core, the clock alone does not tell what a step costs
 
@@ -18,28 +21,6 @@ class Equipped(Event):
     device: str
     threads: int
     cpus: int
-
-
-class LinkUse(NamedTuple):
-    """What a rank has sent to another host over TCP while steps were measured: ``sent`` bytes.
-
-    ``busy`` are the nanoseconds in which the kernel had something to send there or to be confirmed, and the receiver
-    had room for it. ``interface`` says that it carries ``speed`` megabits a second, 0 if it does not. ``round_trip``:
-    nanoseconds, the shortest. ``resent`` are packets that went twice.
-    """
-
-    peer: str
-    interface: str
-    speed: int
-    sent: int
-    busy: int
-    resent: int
-    round_trip: int
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second, while there was something to send."""
-        return 1e9 * self.sent / max(1, self.busy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.host.tcp import Connections, connections, used
 from ddpdoctor.watch.events import Profiled
 from ddpdoctor.watch.rank.measured.calls import FEWEST, Calls
 from ddpdoctor.watch.rank.measured.lines import Lines
-from ddpdoctor.watch.rank.measured.tcp import Connections, connections, used
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:

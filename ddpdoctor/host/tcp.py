@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ddpdoctor.watch.events import LinkUse
-
 TCP_INFO = 11  # linux/tcp.h, as the places of the fields
 ROUND_TRIP, RESENT, ACKED, LEAST_ROUND_TRIP, BUSY = 68, 100, 120, 148, 168
 SIZE = 192
@@ -23,6 +21,28 @@ MAPPED = "::ffff:"  # begins an address of IPv4 in a socket of IPv6
 MICROSECOND = 1_000
 UNKNOWN = 65_535  # megabits a second, as drivers say that do not know: -1 of 16 bits
 FEW = 1 << 16  # bytes: a connection that carried less is none of the collectives
+
+
+class LinkUse(NamedTuple):
+    """What a process has sent to another host over TCP while that was looked at: ``sent`` bytes.
+
+    ``busy`` are the nanoseconds in which the kernel had something to send there or to be confirmed, and the receiver
+    had room for it. ``interface`` says that it carries ``speed`` megabits a second, 0 if it does not. ``round_trip``:
+    nanoseconds, the shortest. ``resent`` are packets that went twice.
+    """
+
+    peer: str
+    interface: str
+    speed: int
+    sent: int
+    busy: int
+    resent: int
+    round_trip: int
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second, while there was something to send."""
+        return 1e9 * self.sent / max(1, self.busy)
 
 
 class Counted(NamedTuple):
