@@ -47,6 +47,8 @@ OPEN_MPI = {
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}
 HYDRA = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
 
+LARGEST_PID = 1 << 22  # that Linux gives a process: of larger ones there is none
+
 
 def at(rank: int, doing: Doing = Doing.WAITING, operation: str = "barrier", line: int = 7) -> Position:
     """Return where a rank is."""
@@ -245,22 +247,23 @@ def test_a_py_spy_that_the_system_does_not_start_is_told_and_ends_nothing(
 
 def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no rank to look at yet; of two such launchers one is to be named."""
+    no_rank, one, other = (LARGEST_PID + number for number in (1, 2, 3))
     events = {
         pid: LauncherWaits(pid=pid, time=0.0, nodes=2, seconds=40.0, host="n0", port=29500, answer="unknown name")
-        for pid in (77, 78)
+        for pid in (one, other)
     }
-    there = {pid: python(pid, 1, None) for pid in (76, 77, 78)}
+    there = {pid: python(pid, 1, None) for pid in (no_rank, one, other)}
     monkeypatch.setattr(examine, "pythons", lambda: (there, 0))
     monkeypatch.setattr(examine, "launcher_waits", lambda pid, _: events.get(pid))
-    named = examine.waiting_launcher([78])
+    named = examine.waiting_launcher([other])
     assert examine.waiting_launcher([]) is None
-    assert examine.waiting_launcher([76]) is None
-    assert named is events[78]
-    said = of_launcher(events[78], CHECKS, 1.0)
+    assert examine.waiting_launcher([no_rank]) is None
+    assert named is events[other]
+    said = of_launcher(events[other], CHECKS, 1.0)
 
     assert "torchrun has waited 40 s for 2 nodes" in said.report.findings()[0].message
     assert said.said == "This training has not begun: torchrun has started no rank."
-    by_accelerate = of_launcher(replace(events[78], launcher="accelerate"), CHECKS, 1.0)
+    by_accelerate = of_launcher(replace(events[other], launcher="accelerate"), CHECKS, 1.0)
     found = by_accelerate.report.findings()[0]
     assert "accelerate launch has waited 40 s for 2 nodes" in found.message
     assert "torchrun" not in f"{found} {by_accelerate.said}"
