@@ -55,6 +55,32 @@ def test_a_validation_that_all_ranks_repeat_is_told_whatever_it_does(tmp_path: P
     assert seen((*TRAINS, *parts), (*TRAINS, *parts), passes=40) == [], "one for each short epoch"
 
 
+IN_PLACE = """\
+for step, (x, y) in enumerate(batches):
+    loss = train(model, x, y)
+    if step % 10 == 0:
+        model.eval()
+        with torch.no_grad():
+            right = sum((model(x).argmax(1) == y).sum() for x, y in held_out)
+        dist.all_reduce(right)
+        model.train()
+"""
+
+
+def test_an_evaluation_that_stands_in_the_loop_is_told_as_one(tmp_path: Path) -> None:
+    """All lines between eval() and train() together; not where something is trained between them."""
+    file = tmp_path / "train.py"
+    file.write_text(IN_PLACE)
+    parts = (at(file, 6, "module called", 300, 10), at(file, 7, "collective", 210, 10))
+    ((slug, found),) = seen((*TRAINS, *parts), (*TRAINS, *parts))
+    assert slug == "needless-work-in-step"
+    assert "evaluates in 10 of 50 steps: 10.2 of 20.0 ms a step, 51%" in found.message
+    other = tmp_path / "adversarial.py"
+    other.write_text(IN_PLACE.replace("dist.all_reduce(right)", "right.backward()"))
+    trained = tuple(each._replace(file=str(other), inner_file=str(other)) for each in parts)
+    assert seen((*TRAINS, *trained), (*TRAINS, *trained)) == []
+
+
 READS = """\
 import csv, sys, torch
 TABLE = "table.csv"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.checks.performance.source._again import first_forward
-from ddpdoctor.checks.performance.source._at_line import evaluates
 from ddpdoctor.checks.performance.source._batch_work import of_the_batch
+from ddpdoctor.checks.performance.source._evaluated import evaluation_at
 from ddpdoctor.checks.performance.source._past import past_at
 from ddpdoctor.checks.performance.source._step_body import seldom
 from ddpdoctor.checks.performance.source._unchanging import made_anew
@@ -311,4 +311,4 @@ def test_a_function_that_evaluates_is_known_by_what_it_does(tmp_path: Path, body
     """Whatever its name is; not one that looks at a single batch, or trains."""
     lines = "\n".join(f"    {each}" for each in body)
     file, number = at(tmp_path, f"def accuracy(model, batches):\n{lines}\nscore = accuracy(net, dev)  # here\n")
-    assert evaluates(file, number) is found
+    assert (evaluation_at(file, number) == number) is found

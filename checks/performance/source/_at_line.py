@@ -24,7 +24,6 @@ INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
 SUMMARIES = {"add_histogram", "add_image", "add_images", "add_figure"}
 DUMPS = {"os.fsync", "json.dump", "pickle.dump", "yaml.dump", "numpy.save", "numpy.savez", "numpy.savetxt"}
 WRITERS = {"write", "writelines"}
-EVALUATES = re.compile(r"_?(run_|do_)?(eval|evaluate|validate|valid|validation|test)(_\w+)?$")
 HOOKS = re.compile(r"register_(module_)?(forward|full_backward)(_pre)?_hook$")
 OF_TENSORS = {"register_hook", "register_post_accumulate_grad_hook"}
 OF_PARAMETERS = re.compile(r"\.(named_)?(parameters|buffers)\(\)|\.state_dict\(\)|_foreach_|\bparam_groups\b")
@@ -69,21 +68,6 @@ def _call_kind(tree: Tree, call: ast.Call) -> str:
         return CONVERTED
     reads = named in READERS or last in READS_PATH or (last in READS_OPENED and _into_a_file(tree, call))
     return READ if reads else ""
-
-
-@functools.cache
-def evaluates(file: str, number: int) -> bool:
-    """Whether a line calls a function that evaluates, as its name says, or what it does."""
-    names = [last_name(call.func) for call in calls_at(file, number)]
-    made = [each for each in tree_of(file).of(ast.FunctionDef) if each.name in names]
-    return any(EVALUATES.match(name) for name in names) or any(map(_is_evaluation, made))
-
-
-def _is_evaluation(function: ast.FunctionDef) -> bool:
-    """Whether a function sets a model to evaluate, goes through batches or sets it back, and trains on none."""
-    called = {last_name(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
-    loops = any(isinstance(node, ast.For) for node in ast.walk(function))
-    return (loops or "train" in called) and "eval" in called and not called & {"backward", "step"}
 
 
 @functools.cache

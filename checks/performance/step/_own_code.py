@@ -19,10 +19,10 @@ from ..source._at_line import (
     SAMPLES,
     WRITTEN,
     calls_a_function,
-    evaluates,
     what_at,
 )
 from ..source._batch_work import of_the_batch
+from ..source._evaluated import evaluation_at
 from ..source._past import past_at
 from ..source._unchanging import made_anew
 
@@ -49,8 +49,9 @@ def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
     models = frozenset(line.line for line in told.sampled if line.kind in CALLS_MODEL)
     trains = {(line.file, line.line) for line in told.sampled if line.kind in {LineKind.BACKWARD, LineKind.OPTIMIZER}}
     for line in told.sampled:
-        if (line.file, line.line) not in trains and evaluates(line.file, line.line):
-            found.setdefault((EVALUATED, line.file, line.line), []).append(line)
+        evaluation = evaluation_at(line.file, line.line)
+        if (line.file, line.line) not in trains and evaluation is not None:
+            found.setdefault((EVALUATED, line.file, evaluation), []).append(line)
             continue
         if in_sampler(line):
             found.setdefault((ORDERED, line.file, line.line), []).extend(_of_sampler(line))

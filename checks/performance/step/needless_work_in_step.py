@@ -20,11 +20,12 @@ more, and 2 ms of a step, in every tenth step or more often (a new pass over a l
 most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
 `os.fsync`, `savefig`, `torch.tensor` and the like, that a function was registered as a hook (of tensors one that reads
 or prints), or that it evaluates, by its name or by what it does (it sets a model to evaluate, goes through batches, and
-trains on none): that three tenths of the time, in three steps or more, and not once an epoch; where other ranks wait
-for one that evaluates alone, one-rank-is-slow says so. Of a sampler it finds what your own lines take as an epoch
-begins, where two began within the steps that were measured, and in such steps a file of one path alone that is read
-anew. Where the rank waits for a core, that wait is left out; of an exchange the share of what the thread computes has
-to be as large: what another process takes from a rank makes no finding.
+trains on none; or the lines stand between `model.eval()` and `model.train()` in the loop itself): that three tenths of
+the time, in three steps or more, and not once an epoch; where other ranks wait for one that evaluates alone,
+one-rank-is-slow says so. Of a sampler it finds what your own lines take as an epoch begins, where two began within the
+steps that were measured, and in such steps a file of one path alone that is read anew. Where the rank waits for a core,
+that wait is left out; of an exchange the share of what the thread computes has to be as large: what another process
+takes from a rank makes no finding.
 
 ## How to mend it
 

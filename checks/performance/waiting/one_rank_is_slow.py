@@ -55,7 +55,8 @@ from ddpdoctor.check import (
 
 from .._lines import computes_to_load, is_of_others, more_than_others, seen as seen_line
 from .._steps import LARGE, Behind, behind, middle, on_cpu, promise_of_mean, seen
-from ..source._at_line import ASLEEP, evaluates, what_at
+from ..source._at_line import ASLEEP, what_at
+from ..source._evaluated import evaluation_at
 from ._alone import Alone, alone
 from ._computing import computes_longer
 from ._what_it_reads import look_at_what_it_reads
@@ -159,7 +160,7 @@ def _alone(found: Alone) -> Finding:
             if line.kind == LineKind.DATA
             else "evaluate less often, as once an epoch, and on all ranks: each its share (a DistributedSampler of the "
             f"evaluation's data), whose counts are added up (all_reduce): {then}"
-            if evaluates(line.file, line.line)
+            if evaluation_at(line.file, line.line)
             else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
         ),
         Place(rank=number, file=line.inner_file, line=line.inner_line),
