@@ -36,7 +36,8 @@ def _is_evaluation(function: ast.FunctionDef) -> bool:
 
 def _in_place(tree: Tree) -> Iterator[tuple[int, int]]:
     """Yield the first and last lines of what stands between ``model.eval()`` and ``model.train()`` in one block."""
-    for block in (*tree.of(ast.If), *tree.of(ast.For), *tree.of(ast.While)):
+    blocks: list[ast.If | ast.For | ast.While] = [*tree.of(ast.If), *tree.of(ast.For), *tree.of(ast.While)]
+    for block in blocks:
         begun: ast.stmt | None = None
         for each in block.body:
             if _sets(each) == "eval":
