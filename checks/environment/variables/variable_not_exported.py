@@ -10,7 +10,8 @@ anything. `MASTER_ADDR = node1`, with spaces, sets nothing at all: the shell loo
 
 `MASTER_ADDR=node1; env | grep MASTER_ADDR` prints nothing. In a file (`ddpdoctor lint`): a variable that torch, NCCL or
 CUDA read is set on a line of its own, above a command that starts ranks; nothing else in the file names it, and
-nothing can have exported it (`source`, `set -a`, a job of Slurm for CUDA_VISIBLE_DEVICES). torchrun sets MASTER_ADDR
+nothing can have exported it (`source`, `set -a`, a job of Slurm for CUDA_VISIBLE_DEVICES). Open MPI's mpirun gives its
+ranks on other hosts no variable of the shell but those that `-x` names, exported or not. torchrun sets MASTER_ADDR
 and MASTER_PORT itself: in front of it they are no more than idle.
 
 ## How to mend it
@@ -28,12 +29,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Command, LaunchScript
+    from ddpdoctor.check import Around, Command, LaunchScript
 
 AILMENT = Ailment("DDP126", Severity.WARNING)
 READ_BY_RANKS = re.compile(
@@ -91,15 +93,49 @@ def _said(command: Command) -> str:
 def with_spaces(launch: LaunchScript) -> Iterator[Finding]:
     """Look for an assignment that has spaces around its sign: a command of that name."""
     for command in launch.shell.commands:
-        words = command.words
+        is_export = bool(command.words) and command.words[0].text == "export"
+        words = command.words[1:] if is_export else command.words
         if len(words) < 2 or not READ_BY_RANKS.match(words[0].text) or launch.kind != "shell":  # noqa: PLR2004 - a = b
             continue
         if words[1].text.startswith("=") and not words[1].text.startswith("=="):
             name = words[0].text
             value = words[2].text if words[2:] else words[1].text[1:]
             yield Finding(
-                f"{name} is not set: with a space before the = the shell looks for a program named {name}",
+                f"{name} is not set: with a space before the = "
+                + (f"export takes {name} alone" if is_export else f"the shell looks for a program named {name}"),
                 (launch.seen(command.line, f"export {name}=..."),),
                 Fix("write it without spaces", command=f"export {name}={value}"),
                 launch.place(command.line, words[0].begin),
             )
+
+
+MEETING = ("MASTER_ADDR", "MASTER_PORT")
+HOSTS = {"-H", "-host", "--host"}
+GIVES_ALL = re.compile(r"(?:^|\s)(?:-x|--?mca|--?genv\w*|-envall)\s")
+SCRIPT = re.compile(r"[\w./-]+\.py\b")
+
+
+@lint
+def behind_mpirun(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for ranks of Open MPI on several hosts, whose script meets where variables of this shell alone say."""
+    told = [each for each in launch.settings if each.name in MEETING and each.command and each.command.is_certain]
+    for command in launch.shell.commands:
+        words = [launch.value(each) or each.text for each in command.words]
+        said = " ".join(words)
+        listed = next((value for name, value in pairwise(words) if name in HOSTS), "")
+        hosts = {each.partition(":")[0] for each in listed.split(",")} - {""}
+        text = next((found for name in SCRIPT.findall(said) if (found := project.beside(name))), "")
+        by_variables = "init_process_group" in text and "OMPI_COMM_WORLD_RANK" in text and "MASTER_ADDR" not in text
+        if words[:1] != ["mpirun"] or len(hosts) < 2 or GIVES_ALL.search(said) or not by_variables:  # noqa: PLR2004
+            continue
+        if not told or "init_method" in text:
+            continue
+        missing = " ".join(f"-x {each.name}" for each in told)
+        yield Finding(
+            f"the ranks on the other hosts of {', '.join(sorted(hosts))} have no {told[0].name}: mpirun gives them no "
+            "variable of this shell",
+            (launch.seen(command.line, f"mpirun {missing} ..."), launch.seen(told[0].line)),
+            Fix("name the variables to mpirun", command=f"mpirun {missing} ..."),
+            launch.place(command.line),
+        )
+        return

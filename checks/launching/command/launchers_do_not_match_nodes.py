@@ -13,7 +13,9 @@ Compare the tasks that srun starts with `--nnodes`:
 
     scontrol show job $SLURM_JOB_ID | grep -E "NumNodes|NumTasks"
 
-In a file (`ddpdoctor lint`): the number of tasks stands in its header, that of nodes in the command of torchrun. A
+In a file (`ddpdoctor lint`): the number of tasks stands in its header, that of nodes in the command of torchrun. A job
+of SkyPilot or dstack (`num_nodes`, `nodes`) starts its command on each node, one of AzureML once for each process
+(`process_count_per_instance`). A
 batch script runs on the first node of its job: torchrun without srun is one agent, which waits for those of the others.
 
 ## How to mend it
@@ -41,7 +43,15 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP465", Severity.ERROR)
 AGENTS = {"torchrun", "torch.distributed.launch", "accelerate launch"}
-OF_A_TASK = ("SLURM_", "OMPI_", "PMI_")
+OF_A_TASK = ("SLURM_", "OMPI_", "PMI_", "SKYPILOT_", "DSTACK_", "AZ")
+KUBERNETES = "Kubernetes"
+OF_A_NODE = {
+    "SkyPilot": "torchrun --nnodes=$SKYPILOT_NUM_NODES --node_rank=$SKYPILOT_NODE_RANK --nproc_per_node="
+    '$SKYPILOT_NUM_GPUS_PER_NODE --master_addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1) --master_port=8008 ...',
+    "dstack": "torchrun --nnodes=$DSTACK_NODES_NUM --node_rank=$DSTACK_NODE_RANK --nproc_per_node="
+    "$DSTACK_GPUS_PER_NODE --master_addr=$DSTACK_MASTER_NODE_IP --master_port=8008 ...",
+}
+"""Platforms that start a job's command once on each node, and how torchrun is told so."""
 
 
 @lint
@@ -54,6 +64,8 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             continue  # its configuration can say another number
         if tasks is None or _is_told_apart(each) or (wanted is None and not _is_for_all_nodes(launch, each)):
             continue
+        if tasks.by == KUBERNETES:
+            continue  # each pod of an indexed job can be one of a sweep
         if wanted is None and (tasks.each or 1) > 1:
             said, right = f"{tasks.each} {each.tool}s on each node", "one task for each node"
         elif wanted is not None and tasks.total not in {None, wanted}:
@@ -65,9 +77,9 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
         else:
             continue
         yield Finding(
-            f"{each.scheduler} starts {said}",
+            f"{tasks.by or each.scheduler} starts {said}",
             (launch.seen(each.line, right), *((launch.seen(tasks.header.line),) if tasks.header else ())),
-            _mend(each),
+            _mend(each, tasks.by),
             launch.place(each.line),
         )
 
@@ -78,7 +90,14 @@ def _is_for_all_nodes(launch: LaunchScript, each: Launch) -> bool:
     return word is not None and launch.held(word).text in NODES
 
 
-def _mend(each: Launch) -> Fix:
+def _mend(each: Launch, by: str) -> Fix:
+    if by in OF_A_NODE:
+        return Fix("let the agents of all nodes wait for each other, at the first one", command=OF_A_NODE[by])
+    if by:
+        return Fix(
+            f"let {by} start the ranks alone, or one {each.tool} on each node",
+            diff="-command: torchrun --nproc_per_node=4 train.py\n+command: python train.py",
+        )
     if each.scheduler == "mpirun":
         return Fix(
             f"one process for each node, and {each.tool} starts the ranks; or mpirun alone, with the rank from MPI",

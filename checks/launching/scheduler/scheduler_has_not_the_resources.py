@@ -10,7 +10,8 @@ step ("Invalid generic resource (gres) specification", "More processors requeste
 ## How to be sure
 
 Compare what is asked for with what is free: `kubectl describe nodes`, `ray status`, `scontrol show job`, and the slots
-of the hostfile.
+of the hostfile. In a file (`ddpdoctor lint`): mpirun of an MPIJob starts more ranks than its workers have slots
+(`slotsPerWorker`, 1 where it is left out).
 
 ## How to mend it
 
@@ -25,10 +26,15 @@ to 25 (src/common/slurm_errno.c), Open MPI 3 to 5 (help-rmaps-base.txt).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LaunchScript, Node
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
 STARTER = r"\b(horovodrun|torchpack dist-run)\b"
@@ -153,3 +159,42 @@ WHO = {
         "",
     ),
 }
+
+
+@lint
+def in_mpi_job(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare the ranks that mpirun of an MPIJob starts with the slots of its workers."""
+    for document in launch.documents:
+        kind, spec = document.get("kind"), document.get("spec")
+        workers = _number(spec.get("mpiReplicaSpecs", "Worker", "replicas")) if spec else None
+        if kind is None or kind.text != "MPIJob" or spec is None or workers is None:
+            continue
+        given = spec.get("slotsPerWorker")
+        slots = 1 if given is None else _number(given)
+        inside = {id(each) for each in document.walk()}
+        for command in (each for one in launch.containers if id(one.node) in inside for each in one.commands):
+            words = [each.text for each in command.words]
+            asked = next((int(b) for a, b in itertools.pairwise(words) if a in RANKS and b.isdecimal()), None)
+            is_plain = words[:1] == ["mpirun"] and OVER.search(" ".join(words)) is None
+            if asked is None or slots is None or not is_plain or asked <= workers * slots:
+                continue
+            yield Finding(
+                f"mpirun is to start {asked} ranks, and {workers} workers have {slots} slot{'s' * (slots > 1)} each: "
+                "it refuses to start",
+                (
+                    launch.seen(command.line, f"at most {workers * slots}"),
+                    *((launch.seen(given.line, f"slotsPerWorker: {-(-asked // workers)}"),) if given else ()),
+                ),
+                Fix("as many slots as a worker has GPUs", diff=f"+  slotsPerWorker: {-(-asked // workers)}"),
+                launch.place(command.line),
+            )
+            return
+
+
+RANKS = {"-np", "-n", "--np", "-c"}
+OVER = re.compile(r"oversubscribe|--?H\b|--?host", re.IGNORECASE)
+"""Options by which mpirun takes other slots than those of the operator's hostfile."""
+
+
+def _number(node: Node | None) -> int | None:
+    return int(node.text) if node is not None and node.text.isdecimal() else None

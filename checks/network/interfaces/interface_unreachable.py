@@ -15,7 +15,8 @@ a time-out, is the same fault on the side of gloo.
 With `NCCL_DEBUG=INFO` NCCL prints "Bootstrap : Using <interface>:<address>". A connection that timed out is this
 fault where that line shows a virtual or a loopback interface; else a firewall gives the same message. `ping -c1 PEER`
 tells them apart: an answer points to a firewall, no answer to the interface. ddpdoctor follows the choice of gloo and
-NCCL on this host, and judges it only where the environment says that several hosts take part.
+NCCL on this host, and judges it only where the environment says that several hosts take part. In a file (`ddpdoctor
+lint`) of several nodes it finds loopback, named as the interface.
 
 ## How to mend it
 
@@ -48,6 +49,7 @@ from ddpdoctor.check import (
     Record,
     Severity,
     gloo_address,
+    lint,
     log_pattern,
     nccl_interface,
     probe,
@@ -55,13 +57,15 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.hosts import routable_interfaces
+from ...launching._launchers import nodes
 from ..links._peers import BOOTSTRAP, dead_end, hosts
 from ._rejected import LOCAL, rejected_by_a_neighbour
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Facts, LaunchScript
 
 AILMENT = Ailment("DDP304", Severity.ERROR)
+INTERFACES = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}
 # "Software caused connection abort" is what a second connect says of a first that failed.
 NO_WAY = (
     r"(?:(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))[^\n]{0,60}?"
@@ -96,6 +100,27 @@ def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
                 ),
                 Fix("name the interface to the other hosts", command=f"export {variable}={better}"),
                 Place(variable=variable, host=facts.network.hostname),
+            )
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for loopback as the interface of a training of several nodes."""
+    headed = launch.count("nodes") or 1
+    several = max([headed, *(nodes(launch, each) or 1 for each in launch.launches)])
+    for setting in launch.settings:
+        command, value = setting.command, setting.value
+        if several < 2 or setting.name not in INTERFACES or value is None:  # noqa: PLR2004 - several
+            continue
+        if value.text.strip("=") == "lo" and (command is None or command.is_certain):
+            yield Finding(
+                f"{several} nodes, and {setting.name} is lo, which does not leave its host",
+                (launch.seen(setting.line, "the interface to the other hosts"),),
+                Fix(
+                    "name the interface that reaches the other nodes, or leave the variable out",
+                    command=f"ip -brief address   # on a node\nexport {setting.name}=eth0",
+                ),
+                launch.place(setting.line, setting.begin),
             )
 
 

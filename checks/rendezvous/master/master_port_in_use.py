@@ -16,7 +16,7 @@ where MASTER_PORT is set, and a note for torchrun's default port. In a log the s
 torchrun of the same rendezvous runs on the host and both go on.
 
 In a file that starts trainings (`ddpdoctor lint`): two launchers run beside each other on one host, and are given one
-port.
+port; or a loop starts them in the background.
 
 ## How to mend it
 
@@ -57,9 +57,10 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.hosts import holds_rank_zero, port
+from ._ports_beside import beside, port_of
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts, Launch, LaunchScript
+    from ddpdoctor.check import Facts, LaunchScript
 
 AILMENT = Ailment("DDP353", Severity.ERROR)
 TAKEN = (
@@ -192,24 +193,17 @@ def by_a_stranger(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @lint
 def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
     """Look for launchers that run at the same time, with one port for all."""
-    beside: dict[str, Launch] = {}
-    for each in launch.launches:
-        waits = [c.line for c in launch.shell.commands if c.words and c.words[0].text in {"wait", "sleep"}]
-        port = launch.value(each.options.get("master-port") or each.options.get("main-process-port"))
-        is_alone = each.outer or {"node-rank", "machine-rank"} & each.options.keys()
-        if port is None or not port.isdecimal() or port == "0" or is_alone:
-            continue
-        first = beside.get(port)
-        between = first is not None and any(first.line < line < each.line for line in waits)
-        if first is not None and not between and each.command.is_certain:
-            yield Finding(
-                f"two trainings run on one host at the same time, and both open port {port}",
-                (launch.seen(each.line, f"another port than in line {first.line}"), launch.seen(first.line)),
-                Fix("give each a port of its own, or none: --standalone chooses a free one"),
-                launch.place(each.line),
-            )
-        elif each.command.in_background and each.command.is_certain:
-            beside[port] = each
+    for each, number, other in beside(launch):
+        looped = other == each.line
+        yield Finding(
+            f"the loop starts trainings beside each other on one host, and all open port {number}"
+            if looped
+            else f"two trainings run on one host at the same time, and both open port {number}",
+            (launch.seen(each.line, "another port for each" if looped else f"another port than in line {other}"),)
+            + (() if looped else (launch.seen(other),)),
+            Fix("give each a port of its own, or none: --standalone chooses a free one"),
+            launch.place(each.line),
+        )
 
 
 @lint
@@ -220,8 +214,8 @@ def in_job_array(launch: LaunchScript) -> Iterator[Finding]:
     if array is None or not shared or array.value.endswith("%1") or not re.search(r"[-,]", array.value):
         return
     for each in launch.launches:
-        port = launch.value(each.options.get("master-port") or each.options.get("main-process-port"))
-        if port is None or not port.isdecimal() or port == "0" or "standalone" in each.options or each.is_open:
+        port = port_of(launch, each)
+        if port is None or "standalone" in each.options or each.is_open:
             continue
         yield Finding(
             f"each job of the array opens port {port}: two on one node collide",

@@ -162,6 +162,7 @@ def _variable(node: ast.expr | None) -> str | None:
     return None
 
 
+SCRIPT = re.compile(r"[\w./-]+\.py\b")
 OF_NODES = {"$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"}
 MULTIPLIED = re.compile(
     r"spawn|world_size\W[^\n]*\*|\*\s*\w*world_size|\*=|nnodes|num_nodes|n_?tasks|WORLD_SIZE[\"']\]\s*=(?!=)",
@@ -182,7 +183,8 @@ def nodes_as_world_size(launch: LaunchScript, project: Around) -> Iterator[Findi
         return
     for step in launch.shell.commands:
         words = [launch.value(each) or "" for each in step.words]
-        text = next((found for each in words if each.endswith(".py") and (found := project.beside(each))), "")
+        named = [name for each in words for name in SCRIPT.findall(each)]
+        text = next((found for each in named if (found := project.beside(each))), "")
         is_step = words[:1] == ["srun"] and not any(each.startswith(("-n", "--ntasks")) for each in words)
         if not is_step or "init_process_group" not in text or MULTIPLIED.search(text):
             continue

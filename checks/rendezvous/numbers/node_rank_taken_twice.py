@@ -13,7 +13,8 @@ the master's port; then the check prints a line `ddpdoctor-host:` on each host, 
 them.
 
 In a file (`ddpdoctor lint`): srun or mpirun start the same command on several nodes, and its `--node_rank` or
-`--machine_rank` is a plain number; or two services of docker compose have the same one.
+`--machine_rank` is a plain number; two services of docker compose have the same one;
+or the pods of an indexed Job of Kubernetes, and the nodes of a job of SkyPilot or dstack, are all told one.
 
 ## How to mend it
 
@@ -74,8 +75,9 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
     numbered = [(each, word) for each in launch.launches if (word := _number(launch, each)) is not None]
     for each, number in numbered:
         tasks, wanted = tasks_of(launch, each), nodes(launch, each)
-        if each.scheduler and tasks is not None and (tasks.total or 1) > 1 and tasks.total == wanted:
-            yield _of_all(launch, each, number, f"{each.scheduler} starts {tasks.total} nodes, and each is told")
+        if tasks is not None and (tasks.total or 1) > 1 and tasks.total == wanted:
+            said = f"{tasks.by or each.scheduler} starts {tasks.total} nodes, and each is told"
+            yield _of_all(launch, each, number, said, "$SLURM_NODEID" if each.scheduler == "srun" else tasks.number)
     services = {id(one.node): (each, number) for each, number in numbered for one in launch.containers
                 if each.is_of(one.commands)}  # fmt: skip
     is_compose = bool(launch.documents) and launch.documents[0].get("services") is not None
@@ -102,15 +104,16 @@ def _meets(launch: LaunchScript, each: Launch) -> tuple[str | None, ...] | None:
     return said if any(said) else None
 
 
-def _of_all(launch: LaunchScript, each: Launch, number: str, said: str) -> Finding:
+def _of_all(launch: LaunchScript, each: Launch, number: str, said: str, own: str = "") -> Finding:
+    """Return a finding of all nodes; ``own`` is the variable in which each has its own number."""
     option = "machine_rank" if each.tool == "accelerate launch" else "node_rank"
-    by_task = each.scheduler == "srun"
+    command = f"{each.tool} --{option}={own} ..."
     return Finding(
         f"{said} --{option}={number}: both open a store or wait for each other",
         (launch.seen(each.line, f"--{option} from 0 to {(nodes(launch, each) or 2) - 1}, one for each node"),),
         Fix(
-            "let each task expand its own number" if by_task else "give each node its own number",
-            command=f"srun bash -c '{each.tool} --{option}=$SLURM_NODEID ...'" if by_task else f"--{option}=1",
+            "let each expand its own number" if own else "give each node its own number",
+            command=f"srun bash -c '{command}'" if each.scheduler == "srun" else command if own else f"--{option}=1",
         ),
         launch.place(each.line),
     )

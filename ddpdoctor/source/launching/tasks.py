@@ -1,4 +1,4 @@
-"""How often srun or mpirun start what stands behind them."""
+"""How often srun, mpirun or the platform of a job start what stands behind them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.headers import SHORT
 from ddpdoctor.source.launching.launchers import RUNNERS, scheduler_options
+from ddpdoctor.source.launching.platforms import platform_of
 
 if TYPE_CHECKING:
     from ddpdoctor.source.launching.headers import Header
@@ -27,11 +28,17 @@ NODES |= {f"${{{name[1:]}}}" for name in NODES}
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """How many tasks are started in all and on each node, as far as that is certain, and the header that says so."""
+    """How many tasks are started in all and on each node, as far as that is certain, and the header that says so.
+
+    ``by`` is what starts them, where that is no program of the command itself, ``number`` what it calls each node's own
+    number, empty where it has no name for it.
+    """
 
     total: int | None
     each: int | None = None
     header: Header | None = None
+    by: str = ""
+    number: str = ""
 
 
 def tasks_of(script: LaunchScript, launch: Launch) -> Tasks | None:
@@ -39,7 +46,10 @@ def tasks_of(script: LaunchScript, launch: Launch) -> Tasks | None:
     if launch.scheduler == "mpirun":
         return _of_mpirun(script, launch)
     own = tuple(itertools.takewhile(lambda word: word.text.rpartition("/")[2] not in RUNNERS, launch.before))
-    return of_srun(script, own) if launch.scheduler == "srun" else None
+    if launch.scheduler == "srun":
+        return of_srun(script, own)
+    by = platform_of(script, launch)
+    return Tasks(by.total, by.each, by.header, by.name, by.number) if by is not None else None
 
 
 def _of_mpirun(script: LaunchScript, launch: Launch) -> Tasks | None:
