@@ -4,7 +4,8 @@
 
 A rank that has entered a collective waits on its NPU for the others, up to HCCL_EXEC_TIMEOUT (1836 s): "EI0002: ... The
 wait execution of the Notify register times out", "hccl fftsplus task timeout occurred during task execution", "EE1002:
-Stream synchronize timeout". Whoever prints it waited. Another rank died, is elsewhere in the program, or works longer.
+Stream synchronize timeout", "error code is 507046". Whoever prints it waited. Another rank died, is elsewhere in the
+program, or works longer: in `main_process_first` all others wait while one rank prepares the data.
 
 ## How to be sure
 
@@ -13,11 +14,12 @@ Compare the ranks: one that does not print it has the cause in its log. `py-spy 
 ## How to mend it
 
 As for any collective that not all ranks enter; where one rank only works longer, HCCL_EXEC_TIMEOUT on all hosts, and
-`timeout=` of init_process_group.
+`timeout=` of init_process_group. Data is better prepared by a run of one process before the training.
 
 ## Versions and sources
 
-Holds for CANN 7 and 8 with torch_npu for torch 2.1 to 2.7. Source: Huawei, HCCL error codes, EI0002 and EE1002.
+Holds for CANN 7 and 8 with torch_npu for torch 2.1 to 2.7. Source: Huawei, HCCL error codes, EI0002 and EE1002;
+Ascend/pytorch#62.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Role, Severity, log_pattern
 
 AILMENT = Ailment("DDP730", Severity.ERROR)
+FIRST = re.compile(r"(?:local_)?main_process_first\b|rank_zero_first\b|wait_for_main_process\b")
 
 
 @log_pattern(
     r"EI0002: [^\n]{0,200}?(?:Notify|notify)[^\n]{0,80}(?:times? out|timeout)|hccl fftsplus task timeout occurred"
-    r"|NPU (?:function )?error[^\n]{0,80}, error code is (?:507048|107020)\b"
+    r"|NPU (?:function )?error[^\n]{0,80}, error code is (?:507048|507046|107020)\b"
     r"|EE1002: [^\n]{0,80}?Stream synchronize timeout"
     r"|(?P<task>wait for compute device to finish failed, runtime result = (?:107020|507048|507046)\b"
     r"|rt\w{0,20}Synchronize\w{0,20} execute failed, reason=\[[^\]\n]{0,40}timeout[^\]\n]{0,20}\])",
@@ -41,6 +44,9 @@ AILMENT = Ailment("DDP730", Severity.ERROR)
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Whoever prints it has waited."""
+    if (held := FIRST.search(record.text)) is not None:
+        yield _of_the_first(record, match, held)
+        return
     yield Finding(
         "a task of the NPU did not end in time: a collective that another rank did not come to, or an operator"
         if match["task"]
@@ -64,5 +70,21 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
                 ),
             ),
             "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective",
+        ),
+    )
+
+
+def _of_the_first(record: Record, match: re.Match[str], held: re.Match[str]) -> Finding:
+    return Finding(
+        f"a rank waited in {held[0]} for the one that prepares the data, longer than HCCL lets it",
+        (record.proof(match, "a preparation that ends within HCCL_EXEC_TIMEOUT"), record.proof(held)),
+        Fix(
+            "prepare the data in a run of one process, and train from what it cached; or let the others wait longer",
+            command="export HCCL_EXEC_TIMEOUT=7200   # seconds, on all ranks; and timeout= of init_process_group",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            ("the first rank is still at work on the data", "the first rank died, or hangs, in what it prepares"),
+            "py-spy dump --pid PID   # of local rank 0, while the others wait",
         ),
     )

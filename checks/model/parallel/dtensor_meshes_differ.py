@@ -54,11 +54,12 @@ ONE = Fix(
 @log_pattern(
     r"All operands in (?P<stacked>[\w.:]{1,80}) must have the same mesh"
     r"|Cannot run (?P<run>[\w.:]{1,80}) on inputs with different meshes"
-    r"|(?P<older>[\w.:]{1,80}): DTensor does not support cross-mesh operation"
+    r"|DTensor does not support cross-mesh operation on (?P<on>[\w.:]{1,80}?)!"
+    r"|(?P<older>\w{1,40}[.:][\w.:]{1,80}): DTensor does not support cross-mesh operation"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the operator; clipping by the common norm has a way of its own."""
-    operator = match["stacked"] or match["run"] or match["older"]
+    operator = match["stacked"] or match["run"] or match["on"] or match["older"]
     clips = CLIPS.search(record.text)
     yield Finding(
         f"{operator} is given sharded tensors of different meshes"

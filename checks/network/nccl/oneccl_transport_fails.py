@@ -10,6 +10,11 @@ On GPUs the ranks of a host hand each other their memory through the devices in 
 started with `--device /dev/dri` alone the links in /dev/dri/by-path are absent: "ze_fd_manager.cpp:144 init_device_fds:
 condition dir failed", "opendir failed: could not open device directory".
 
+Which ranks are of one host, and how many, oneCCL learns from mpirun's variables, or asks libfabric. Under torchrun with
+handles that go by anything but sockets that ends: "failed to get local_idx/count from ATL, set
+CCL_ZE_IPC_EXCHANGE=sockets explicitly". The warning "could not get local_idx/count from environment variables" alone is
+harmless.
+
 ## How to be sure
 
 `fi_info` lists the providers that are there; `env | grep -E '^(FI_|CCL_)'` which ones are asked for.
@@ -20,12 +25,13 @@ Source the package's own setvars.sh in the shell that starts the ranks, on each 
 a provider that exists everywhere (FI_PROVIDER=tcp) and leave FI_TCP_IFACE=lo out with several hosts. Under mpirun,
 CCL_ATL_TRANSPORT=mpi.
 
-A container needs the folder itself, `-v /dev/dri/by-path:/dev/dri/by-path`, beside `--device /dev/dri`.
+Under torchrun or accelerate, CCL_ZE_IPC_EXCHANGE=sockets. A container needs the folder itself, `-v
+/dev/dri/by-path:/dev/dri/by-path`, beside `--device /dev/dri`.
 
 ## Versions and sources
 
 Holds for oneCCL 2021.5 to 2021.17, and its bindings for torch 2.0 to 2.8. Source: oneCCL, src/atl/ofi and
-ze_fd_manager.cpp; uxlfoundation/oneCCL#217.
+ze_fd_manager.cpp; uxlfoundation/oneCCL#217, huggingface/accelerate#2340.
 """
 
 from __future__ import annotations
@@ -76,6 +82,21 @@ def of_the_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "give the container the folder as well as the devices",
             command="docker run --device /dev/dri -v /dev/dri/by-path:/dev/dri/by-path --ipc=host ...\n"
             "ls -l /dev/dri/by-path   # within it",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"failed to get local_idx/count from ATL, set CCL_ZE_IPC_EXCHANGE=(?P<way>\w+)")
+def of_the_place_on_the_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Without mpirun's variables oneCCL does not know which rank of its host this one is."""
+    yield Finding(
+        "oneCCL does not know which rank of its host this one is: the launcher set no variables of MPI's",
+        (record.proof(match, f"CCL_ZE_IPC_EXCHANGE={match['way']}, or a start by mpirun"),),
+        Fix(
+            "let the ranks exchange handles of memory by sockets, or start them with mpirun",
+            command=f"export CCL_ZE_IPC_EXCHANGE={match['way']}   # on all ranks\n"
+            "mpirun -n RANKS python train.py   # or this",
         ),
         record.place,
     )
