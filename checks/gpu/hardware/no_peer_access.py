@@ -21,7 +21,7 @@ Whether the access that NVML reports really works is proven by the check nccl-co
 ## How to mend it
 
 Where the training runs, nothing is to be done; `nvidia-smi topo -m` shows how the GPUs are connected. Where it stops,
-let NCCL go through host memory:
+let NCCL go through host memory (DeepEP, which goes past NCCL, cannot):
 
     export NCCL_P2P_DISABLE=1
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP211", Severity.NOTE)
+DEEP_EP = re.compile(r"\bdeep_?ep\b", re.IGNORECASE)
 STATUS = {
     1: "the chipset does not support it",
     2: "the GPU does not support it",
@@ -98,10 +99,28 @@ def in_logs_of_one_gpu_each(record: Record, match: re.Match[str]) -> Iterator[Fi
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read CUDA's own words; here something has insisted on peer access."""
+    if DEEP_EP.search(record.text):
+        yield _of_experts(record, match)
+        return
     yield Finding(
         "the training needs peer access between two GPUs, and these have none",
         (record.proof(match, "peer access, or a transport that goes through host memory"),),
         Fix("let NCCL go through host memory", command="export NCCL_P2P_DISABLE=1"),
+        record.place,
+        severity=Severity.ERROR,
+    )
+
+
+def _of_experts(record: Record, match: re.Match[str]) -> Finding:
+    """DeepEP writes into the memory of all GPUs of a host by itself; NCCL's variables do not reach it."""
+    return Finding(
+        "DeepEP needs peer access between all GPUs of a host, and two of these have none",
+        (record.proof(match, "GPUs that are joined by NVLink"),),
+        Fix(
+            "send the tokens of the experts by NCCL's all-to-all, or train on GPUs with NVLink",
+            command="nvidia-smi topo -p2p r   # OK between all pairs\n"
+            "... --moe-token-dispatcher-type alltoall   # Megatron; sglang: --moe-a2a-backend none",
+        ),
         record.place,
         severity=Severity.ERROR,
     )

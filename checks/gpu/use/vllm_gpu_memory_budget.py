@@ -3,10 +3,11 @@
 ## What happens
 
 vLLM takes a share of the whole GPU (`gpu_memory_utilization`, 0.9 by default) for weights and cache. On a GPU where a
-training, or another process, holds memory already, it refuses to start: "Free memory on device cuda:1 (19.77/22.05
-GiB) on startup is less than desired GPU memory utilization (0.9, 19.84 GiB)"; where the share is smaller than weights
-and activations: "No available memory for the cache blocks"; and where others take memory while it starts: "CUDA out of
-memory" below `_allocate_kv_cache`. The ranks that train wait for their generator until the
+training, or another process, holds memory already, it refuses to start: "Free memory on device cuda:1 (19.77/22.05 GiB)
+on startup is less than desired GPU memory utilization (0.9, 19.84 GiB)"; where the share is smaller than weights and
+activations: "No available memory for the cache blocks"; and where others take memory while it starts: "CUDA out of
+memory" below `_allocate_kv_cache`. An engine that slept while its GPU was trained on takes its memory back (`wake_up`):
+"CUDA Error: out of memory at .../cumem_allocator.cpp:62". The ranks that train wait for their generator until the
 time-out. "Engine core initialization failed. See root cause above" only follows.
 
 ## How to be sure
@@ -16,8 +17,9 @@ time-out. "Engine core initialization failed. See root cause above" only follows
 ## How to mend it
 
 Give vLLM a share that is free: below the free part of the GPU. With trl, `vllm_gpu_memory_utilization=0.3` and
-`vllm_enable_sleep_mode=True`; or a GPU of its own for generation. For "No available memory" raise the share, or lower
-`max_model_len`.
+`vllm_enable_sleep_mode=True`; before `wake_up` the trainer moves its parameters, gradients and optimizer to the CPU and
+gives back what torch has kept (`torch.cuda.empty_cache()`); or a GPU of its own for generation. For "No available
+memory" raise the share, or lower `max_model_len`.
 
 ## Versions and sources
 
@@ -98,5 +100,23 @@ def of_its_parent(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         "vLLM's engine did not start: its own process says why, above",
         (record.proof(match, "the error of EngineCore"),),
         Fix("read the first error of EngineCore", command="grep -n 'EngineCore.*Error' LOG | head -5"),
+        record.place,
+    )
+
+
+@log_pattern(r"CUDA Error: out of memory at \S{0,200}cumem_allocator\.cpp", supersedes=("cuda-oom",))
+def when_it_wakes_up(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Memory that vLLM gave up while it slept is to be mapped once more, and the trainer has it."""
+    yield Finding(
+        "vLLM takes its memory (back), and the training on the same GPU, or another process, holds it",
+        (record.proof(match, "room for gpu_memory_utilization of the whole GPU"),),
+        Fix(
+            "let the trainer give its memory up first, and vLLM take a smaller share",
+            diff="+model.cpu(); torch.cuda.empty_cache()   # and the optimizer's state\n llm.wake_up()\n"
+            "-LLM(model, gpu_memory_utilization=0.6, enable_sleep_mode=True)\n"
+            "+LLM(model, gpu_memory_utilization=0.4, enable_sleep_mode=True)",
+            command="... actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config."
+            "optimizer_offload=True actor_rollout_ref.rollout.gpu_memory_utilization=0.4   # verl",
+        ),
         record.place,
     )

@@ -101,7 +101,7 @@ def _fix(error: str) -> tuple[str, str]:
 
 
 @log_pattern(
-    r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)"
+    r"RuntimeError: (?:No (?:CUDA|HIP) GPUs are available|Found no NVIDIA driver on your system)"
     r"|MisconfigurationException: No supported gpu backend found"
     r"|ValueError: fp16 mixed precision requires a GPU \(not '(?:cpu)'\)"
 )
@@ -112,16 +112,16 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "torch.cuda.device_count() is at least 1"),),
         Fix(
             "see which of driver, container and variable hides them",
-            command='nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"',
+            command="nvidia-smi -L || rocm-smi; env | grep VISIBLE_DEVICES",
         ),
         record.place,
         ambiguity=Ambiguity(
             (
-                "CUDA_VISIBLE_DEVICES is empty or names no GPU of this host",
+                "CUDA_VISIBLE_DEVICES (of AMD's: HIP_ or ROCR_VISIBLE_DEVICES) is empty or names no GPU of this host",
                 "the container or the job was started without GPUs",
                 "the driver is not loaded on this host",
             ),
-            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"   # GPUs listed: the variable; none: container or driver',
+            "nvidia-smi -L || rocm-smi; env | grep VISIBLE_DEVICES   # listed: the variable; none: container, driver",
         ),
     )
 

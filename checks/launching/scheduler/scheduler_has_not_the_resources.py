@@ -5,7 +5,8 @@
 The ranks are never started, or the launcher gives up waiting for them: Kubernetes leaves a pod Pending ("0/6 nodes are
 available: 2 Insufficient nvidia.com/gpu"), Ray's placement group or worker group is not made in time, Slurm refuses a
 step ("Invalid generic resource (gres) specification", "More processors requested than permitted"), Open MPI says that
-"there are not enough slots available". Where other pods of the same job run, they wait for this one.
+"there are not enough slots available", verl counts fewer GPUs in Ray than it is to use ("Total available GPUs 8 is less
+than total desired GPUs 16"). Where other pods of the same job run, they wait for this one.
 
 ## How to be sure
 
@@ -57,6 +58,7 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"(?P<allocation>[^\n]{1,160})"
     r"|(?:srun|sbatch|salloc): (?:error|fatal): (?P<refused>Failed to validate job spec[^\n]{1,200}"
     r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
+    r"|(?P<desired>Total available GPUs (?P<there>\d+(?:\.0)?) is less than total desired GPUs (?P<wished>\d+))"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
     context=(ASSIGNED, STARTER, IN_SLURM, MEMORY),
 )
@@ -66,6 +68,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         return
     if match["refused"]:
         yield _refused(record, match)
+        return
+    if match["desired"]:
+        yield _of_a_cluster(record, match)
         return
     kind = next(each for each in (*WHO, "pod") if match[each])
     said, command = WHO[kind]
@@ -84,6 +89,22 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         Fix("ask for what there is, or wait for it: compare both", command=command),
         record.place,
         ambiguity=OF_RAY if kind in {"group", "placement"} else None,
+    )
+
+
+def _of_a_cluster(record: Record, match: re.Match[str]) -> Finding:
+    """Verl adds up the GPUs of its resource pools before it asks Ray for them."""
+    there, wished = int(float(match["there"])), int(match["wished"])
+    return Finding(
+        f"the training wants {wished} GPUs, and the Ray cluster has {there}",
+        (record.proof(match, f"{wished} GPUs in the nodes that have joined the cluster"),),
+        Fix(
+            "let the other hosts join the cluster before the training starts, or ask for what there is",
+            command="ray status   # the nodes that have joined, and their GPUs\n"
+            "ray start --address=HEAD:6379   # on each other host\n... trainer.nnodes=1 trainer.n_gpus_per_node="
+            f"{there or 1}   # verl",
+        ),
+        record.place,
     )
 
 

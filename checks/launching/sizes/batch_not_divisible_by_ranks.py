@@ -3,11 +3,11 @@
 ## What happens
 
 Where a script takes the batch size of all ranks together, each rank gets its part of it. Some programs refuse a size
-that leaves a rest: YOLO's train.py ("--batch-size 64 must be multiple of WORLD_SIZE"), Accelerate with
-`split_batches=True` ("the batch size (8) needs to be a round multiple of the number of processes (3)"), Megatron
-("global batch size (128) is not divisible by micro batch size (4) times data parallel size (24)"). Scripts that divide
-without a look get 0 where the batch is smaller than the number of ranks, which torch's BatchSampler refuses:
-"batch_size should be a positive integer value, but got batch_size=0".
+that leaves a rest: YOLO's train.py ("--batch-size 64 must be multiple of WORLD_SIZE"), verl ("only support equal chunk.
+Got size of DataProto 2 and chunk 4"), Accelerate with `split_batches=True` ("the batch size (8) needs to be a round
+multiple of the number of processes (3)"), Megatron ("global batch size (128) is not divisible by micro batch size (4)
+times data parallel size (24)"). Scripts that divide without a look get 0 where the batch is smaller than the number of
+ranks, which torch's BatchSampler refuses: "batch_size should be a positive integer value, but got batch_size=0".
 
 ## How to be sure
 
@@ -86,9 +86,15 @@ def of_generations(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"AssertionError: only support equal split\. Got size of DataProto (?P<size>\d+) and chunk (?P<chunk>\d+)")
+@log_pattern(
+    r"AssertionError: only support equal (?P<cut>split|chunk)\. Got size of DataProto (?P<size>\d+) and "
+    r"chunk (?P<chunk>\d+)"
+)
 def of_verl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Verl cuts the samples of a rank into micro batches of one size; agents with tools make any number of samples."""
+    if match["cut"] == "chunk":
+        yield _of_verls_ranks(record, match)
+        return
     yield Finding(
         f"the {match['size']} samples of a rank do not divide into micro batches of {match['chunk']}: verl cuts "
         "them into equal ones only",
@@ -97,6 +103,20 @@ def of_verl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "let verl form the micro batches by tokens, or drop what does not fill one",
             command="... actor_rollout_ref.actor.use_dynamic_bsz=True "
             "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
+        ),
+        record.place,
+    )
+
+
+def _of_verls_ranks(record: Record, match: re.Match[str]) -> Finding:
+    """Verl hands each rank an equal part of a batch, of the training as of a validation."""
+    size, ranks = int(match["size"]), int(match["chunk"])
+    return Finding(
+        f"a batch of {size} samples does not divide by {ranks} ranks: verl gives each an equal part",
+        (record.proof(match, f"a multiple of {ranks} samples"),),
+        Fix(
+            "give a multiple of the ranks, counted with the samples of each prompt (rollout.n)",
+            command=f"... data.train_batch_size={max(1, -(-size // ranks)) * ranks} data.val_batch_size=null",
         ),
         record.place,
     )
