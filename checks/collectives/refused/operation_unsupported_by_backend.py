@@ -37,10 +37,14 @@ COLLECTIVE = r"(?:all|reduce|scatter|gather|broadcast|send|recv|barrier)\w*"
 
 @log_pattern(
     r"Cannot use ReduceOp\.(?P<op>AVG|PREMUL_SUM) with (?P<with>Gloo|MPI|UCC)"
+    r"|(?P<smddp>SMDDP) does not support: (?P<lacks>\w{1,40})"
     rf"|(?:Backend (?P<named>\w+)|ProcessGroup(?P<old>Gloo|MPI|UCC|NCCL)) does not support (?P<what>{COLLECTIVE})"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the backend and what it lacks."""
+    if match["smddp"]:
+        yield _of_sagemaker(record, match)
+        return
     backend = (match["with"] or match["named"] or match["old"]).lower()
     what = f"ReduceOp.{match['op']}" if match["op"] else match["what"]
     yield Finding(
@@ -74,3 +78,18 @@ WHOLE = Fix(
     diff="-dist.reduce_scatter_tensor(share, whole)\n+dist.all_reduce(whole)\n"
     "+share.copy_(whole.chunk(dist.get_world_size())[dist.get_rank()])",
 )
+
+
+def _of_sagemaker(record: Record, match: re.Match[str]) -> Finding:
+    """SageMaker's own library has some collectives, for tensors of some types, and sums alone."""
+    return Finding(
+        f"smddp, SageMaker's library of collectives, does not have what a collective asks for ({match['lacks']})",
+        (record.proof(match, "a collective that smddp has: sums of floating point tensors on GPUs"),),
+        Fix(
+            "use NCCL, which the same image has, for the group; smddp is for the gradients alone",
+            diff="-dist.init_process_group('smddp')\n+dist.init_process_group('nccl')\n"
+            "-distribution={'smdistributed': {'dataparallel': {'enabled': True}}}\n"
+            "+distribution={'torch_distributed': {'enabled': True}}   # of the estimator",
+        ),
+        record.place,
+    )

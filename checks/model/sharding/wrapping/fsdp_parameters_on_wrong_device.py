@@ -6,7 +6,8 @@ FSDP1 gathers and reduces on one device for each rank. A module that was wrapped
 that was added or moved afterwards, or `sync_module_states=True` with a model on the CPU is refused: "An FSDP-managed
 module unexpectedly has parameters on cpu", "The module has CPU parameters or buffers when `sync_module_states=True`". A
 model that was put on `cuda` before `set_device` lies on GPU 0: "Inconsistent compute device and `device_id` on rank 1:
-cuda:0 vs cuda:1".
+cuda:0 vs cuda:1". fully_shard (FSDP2) with CPUOffloadPolicy wants the parameters on the CPU: "FSDP parameters should be
+materialized on CPU when enabling CPU offloading".
 
 DeepSpeed's ZeRO 3 joins the parameters of a group into one tensor, and fails with a bare AssertionError where they lie
 on several devices: "assert len(set(t.device for t in tensors)) == 1", in `defragment`.
@@ -82,6 +83,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "choose the GPU of this rank, and let FSDP move the model to it",
             diff="+torch.cuda.set_device(local_rank)\n-model = FSDP(model)\n"
             "+model = FSDP(model, device_id=torch.cuda.current_device())",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"FSDP parameters should be materialized on CPU when enabling CPU offloading\.[^\n\[]{0,200}"
+    r"(?:\[\('(?P<name>[\w.]{1,200})', device\(type='(?P<device>\w+)')?"
+)
+def of_offloaded_shards(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """FSDP2 keeps the shards on the CPU, and something gave them memory on the GPU."""
+    name, device = match["name"] or "a parameter", match["device"] or "another device"
+    yield Finding(
+        f"fully_shard offloads the parameters to the CPU, and {name} is on {device}",
+        (record.proof(match, "sharded parameters on the CPU; fully_shard brings them to the GPU by itself"),),
+        Fix(
+            "give the model its memory, and load its weights, on the CPU; do not move it afterwards",
+            diff=f"-model.to_empty(device='{device}')\n+model.to_empty(device='cpu')\n"
+            "+set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+            f"-model.to('{device}')",
         ),
         record.place,
     )
