@@ -166,6 +166,18 @@ def test_unused_parameters_are_named_and_the_cure_was_tried(examine: Examine) ->
     assert "tried here" in finding.fix.summary
 
 
+def test_where_ddp_cannot_search_no_search_is_advised(examine: Examine) -> None:
+    """It was tried, and failed: forward returns an object that DDP does not look into."""
+    hidden = UNUSED.replace(
+        "class Net", "class Out:\n    def __init__(self, loss):\n        self.loss = loss\n\nclass Net"
+    )
+    (finding,) = findings("unused-parameters", examine(hidden.replace("self.used(x)", "Out(self.used(x).mean())")))
+
+    assert "does not help" in finding.fix.summary
+    assert "find_unused" not in finding.fix.diff
+    assert "requires_grad_(False)" in finding.fix.diff
+
+
 def test_a_layer_that_runs_without_a_graph_is_told_as_such(examine: Examine) -> None:
     """Its parameters are used in forward, and get no gradient all the same; one that is left out is told apart."""
     exam = examine(

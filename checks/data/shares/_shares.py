@@ -36,6 +36,13 @@ MEND = Fix(
 )
 
 
+SPLIT = Fix(
+    "split alike on all ranks: with a generator of one seed, which has nothing of the rank in it",
+    diff="-train, held_out = random_split(dataset, lengths)\n"
+    "+train, held_out = random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))",
+)
+
+
 def split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
     """Whether a sampler splits, by the right numbers and one seed; other checks report where it does not."""
     samplers = [rank.sampler for rank in ranks]
@@ -124,7 +131,7 @@ def overlap(loader: LoaderExam, shares: Shares) -> Finding:
         severity = Severity.NOTE
         ambiguity = Ambiguity(
             (
-                "random_split without a generator: each rank has a split of its own",
+                "random_split without a generator, or with one seeded by the rank: each rank has a split of its own",
                 "the training seeds all ranks alike before it builds the loader",
             ),
             f"grep -n 'random_split\\|seed' {loader.file or '*.py'}",
@@ -151,7 +158,7 @@ def overlap(loader: LoaderExam, shares: Shares) -> Finding:
             ),
             *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
         ),
-        without_rank(seed),
+        SPLIT if len({rank.subset for rank in ranks}) > 1 else without_rank(seed),
         Place(file=file, line=seed.line if seed else line) if file else at(loader, sampler=True),
         severity=severity,
         table=Table(

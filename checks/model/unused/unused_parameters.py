@@ -56,13 +56,13 @@ from ddpdoctor.check import (
 )
 
 from .._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
-from .._words import SHOWN, counted, end, listed
+from .._words import counted, end, listed
+from ._mend import IN_FORWARD, diff_of, mend
 
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP501", Severity.ERROR)
-IN_FORWARD = "use these parameters in forward or delete them; else "
 
 
 @probe
@@ -74,7 +74,6 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
     unused = steps.plain[0].unused
     if not raised or any(step.unused != unused for step in steps.plain):
         return
-    cured = steps.cured_by("find_unused_parameters")
     cut = [name for name in unused if name.rpartition(".")[0] in steps.plain[0].without_grad]
     proof = Evidence(end(raised[0]), "three steps go through", f"rank {raised[0].rank}, under DDP")
     without = Evidence(f"no gradient: {listed(unused)}", "a gradient", "a step of the bare model, on every rank")
@@ -84,12 +83,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
         if unused
         else f"DDP misses gradients of {model.model.kind}, though without DDP every parameter got one: it stops",
         (without, *_without_graph(cut), proof) if unused else (proof,),
-        Fix(
-            ("freeze what is not to be trained, and call the rest outside no_grad(); else " if cut else IN_FORWARD)
-            + ("let DDP look for them" if cut else "freeze them, or let DDP look for them")
-            + (" (tried here: three steps go through)" if cured else ""),
-            diff=_diff(unused),
-        ),
+        mend(unused, cut, cured=dict(steps.remedies).get("find_unused_parameters")),
         ambiguity=None
         if unused
         else Ambiguity(
@@ -125,20 +119,12 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             ),
             Fix(
                 IN_FORWARD + "freeze them, or let DDP look for them",
-                diff=_diff(
+                diff=diff_of(
                     event.unused, framework.unused if framework and framework.unused else find_unused(event.text)
                 ),
             ),
             place(event.site, rank=event.rank),
         )
-
-
-def _diff(unused: tuple[str, ...], search: str = BY_HAND) -> str:
-    line = f"-model = DDP(model)\n+model = {search}" if search == BY_HAND else f"+{search}"
-    if not 0 < len(unused) <= SHOWN:
-        return line
-    wrap = " model = DDP(model)\n" if search == BY_HAND else ""
-    return f"+for name in {list(unused)}:\n+    model.get_parameter(name).requires_grad_(False)\n{wrap}or\n{line}"
 
 
 INDICES = r"Parameter indices which did not receive grad for rank (\d+): ([\d ]+)"
