@@ -28,7 +28,8 @@ PREPARING = r"(?:\[|\[\d+:)(?P<minutes>0[1-9]|[1-5]\d):(?P<seconds>\d\d)[,<][^\]
 PREPARED = r"100%\|[^\n]* examples/s\]"
 PEER_TO_PEER = r"\bvia P2P/"
 SAVING = r"#\d+ (\w*save_\w*checkpoint\w*) from |\bin (\w*save_\w*checkpoint\w*)\n"
-BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING, MOE, ZERO3)
+IOMMU = r"NCCL WARN Missing \"(?:amd_)?iommu=\w{1,8}\" from kernel command line"
+BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING, MOE, ZERO3, IOMMU)
 EARLY = 10  # collectives: a group's first ones carry no training yet
 ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
 

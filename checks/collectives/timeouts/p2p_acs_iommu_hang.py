@@ -12,7 +12,8 @@ watchdogs' time-outs, for SeqNum 1 or 2, of all ranks.
 With `NCCL_P2P_DISABLE=1` the same training runs. CUDA's simpleP2P sample, or nccl-tests, hang without it.
 
 NCCL 2.31 and newer test each pair of GPUs themselves, with NCCL_RUN_DIAGNOSTICS=1: "NCCL DIAG [INFO] p2p: read
-mismatch" names the pair whose transfers come out wrong.
+mismatch" names the pair whose transfers come out wrong. AMD's RCCL warns where the kernel was started without it:
+"Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!". Many hosts run all the same.
 
 ## How to mend it
 
@@ -32,24 +33,30 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._watchdog import Timeout, on_timeout, story_of
+from ._watchdog import IOMMU, Timeout, on_timeout, story_of
 
 AILMENT = Ailment("DDP724", Severity.ERROR)
 FIX = Fix("let NCCL go through host memory", command="export NCCL_P2P_DISABLE=1")
+PASS_THROUGH = Fix(
+    "let NCCL go through host memory; for full bandwidth start the kernel with the IOMMU in pass-through",
+    command="export NCCL_P2P_DISABLE=1\ncat /proc/cmdline   # then, on each host:\n"
+    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub && sudo update-grub   # and reboot",
+)
+UNSET = "the IOMMU leads peer-to-peer transfers astray: the kernel was started without iommu=pt, as RCCL warns"
 ASTRAY = "peer-to-peer transfers go astray (PCIe ACS, IOMMU, a card that cannot do them)"
 
 
 @on_timeout(Timeout.TRANSPORT)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Several ranks wait in the group's first collective, over channels that NCCL set up as peer-to-peer."""
-    story = story_of(log)
+    story, warned = story_of(log), log.first(IOMMU)
     yield Finding(
         f"{story.waiting}, the group's first: the transfer between the GPUs did not end",
-        story.evidence,
-        FIX,
+        (*story.evidence, *((warned[0].proof(warned[1], "iommu=pt: the IOMMU in pass-through"),) if warned else ())),
+        PASS_THROUGH if warned else FIX,
         record.place,
         ambiguity=Ambiguity(
-            (ASTRAY, "a rank that printed nothing was busy or dead"),
+            (UNSET if warned else ASTRAY, "a rank that printed nothing was busy or dead"),
             "NCCL_P2P_DISABLE=1 torchrun ...   # runs: it was the transfer",
         ),
     )

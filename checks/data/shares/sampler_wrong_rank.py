@@ -65,6 +65,7 @@ from ..._evaluation.evaluations import evaluation
 from ..._scripts.source import SAMPLER
 from .._passes import same_data, same_pass, told
 from .._words import SHOWN, at, shown
+from ._by_lightning import by_lightning
 
 if TYPE_CHECKING:
     import ast
@@ -215,11 +216,10 @@ def while_evaluating(event: Evaluated, training: Training) -> Iterator[Finding]:
 @log_pattern(r"Invalid rank (-?\d+), rank should be in the interval \[0, (-?\d+)\]")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what the sampler says of the numbers that it was given."""
-    replicas = int(match[2]) + 1
     yield Finding(
-        f"a DistributedSampler is given rank {match[1]} of {replicas}",
+        f"a DistributedSampler is given rank {match[1]} of {int(match[2]) + 1}",
         (record.proof(match, f"a rank from 0 to {match[2]}, or another num_replicas"),),
-        MEND,
+        by_lightning(record) or MEND,
         record.place,
     )
 

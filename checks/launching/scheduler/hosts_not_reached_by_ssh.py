@@ -77,11 +77,38 @@ def of_slots(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
         yield _of_slots(record, match, ())
 
 
-@log_pattern(NO_DAEMON, context=(WITH_SLOTS,))
+SSH_SAID = (
+    r"(?P<said>Host key verification failed|Permission denied \((?:publickey|password|gssapi|keyboard)[^)\n]*\)"
+    r"|ssh: connect to host \S+ port \d+: [^\n]{1,80}|(?:bash: )?orted: command not found)"
+)
+BY_WORD = {
+    "Host key": (
+        "ssh does not know the key of the other host",
+        "ssh-keyscan -H HOST >> ~/.ssh/known_hosts   # each host, also from within the container",
+    ),
+    "Permission": ("ssh is refused there", "ssh-copy-id HOST   # each host, by this user"),
+    "ssh: connect": ("nobody answers ssh there", "sudo service ssh start   # on HOST; or Port in ~/.ssh/config"),
+    "": ("Open MPI is not in the PATH there", "mpirun --prefix $(dirname $(dirname $(command -v mpirun))) ..."),
+}
+
+
+@log_pattern(NO_DAEMON, context=(WITH_SLOTS, SSH_SAID))
 def of_open_mpi(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read that mpirun could not start its own process on another host, or took slots for part of its name."""
     if asked := log.first(WITH_SLOTS):
         yield _of_slots(asked[0], asked[1], (record.proof(match),))
+        return
+    if told := log.first(SSH_SAID):
+        why, command = next(each for word, each in BY_WORD.items() if told[1]["said"].startswith(word))
+        yield Finding(
+            f"mpirun could not start its daemon on another host: {why}",
+            (told[0].proof(told[1], "ssh HOST orted --version prints a version"), record.proof(match)),
+            Fix(
+                "mend that; in a job of Slurm srun starts the ranks without ssh",
+                command=f"{command}\nsrun --mpi=pmix python train.py   # in place of mpirun, in a job of Slurm",
+            ),
+            record.place,
+        )
         return
     yield Finding(
         "mpirun could not start its daemon on another host: by ssh, or for want of Open MPI there",

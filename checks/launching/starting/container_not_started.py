@@ -3,10 +3,11 @@
 ## What happens
 
 The runtime says why before any Python runs, and the log holds nothing else: "exec /usr/local/bin/torchrun: exec format
-error" is an image for another kind of processor (x86 on an ARM host such as GH200, or the other way round);
-"docker: Error response from daemon", "OCI runtime create failed", Apptainer's "FATAL:   could not open image" and
-pyxis' "couldn't start container" name the file, the mount or the right that is missing. The other nodes wait for this
-one until their rendezvous times out.
+error" is an image for another kind of processor (x86 on an ARM host such as GH200, or the other way round); "docker:
+Error response from daemon", "OCI runtime create failed", Apptainer's "FATAL:   could not open image" and pyxis'
+"couldn't start container" name the file, the mount or the right that is missing: below it stand enroot's own lines, as
+"[ERROR] Command not found: nvidia-container-cli", a tool that a hook of it calls on the host. The other nodes wait for
+this one until their rendezvous times out.
 
 ## How to be sure
 
@@ -75,6 +76,23 @@ def of_the_runtime(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             else "srun --container-image=IMAGE true; enroot list; df -h $ENROOT_DATA_PATH /tmp"
             if match["pyxis"]
             else "docker run --rm IMAGE true; df -h /var/lib/docker",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"\[ERROR\] Command not found: (?P<tool>[\w.-]{1,60})(?:, see (?P<see>https?://\S{1,200}))?")
+def for_want_of_a_tool(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Enroot, or one of its hooks, calls a program on the host and names it where it is not there."""
+    tool = match["tool"]
+    package = "libnvidia-container-tools" if tool == "nvidia-container-cli" else tool
+    yield Finding(
+        f"enroot cannot start the container: {tool}, which it calls on the host, is not installed there",
+        (record.proof(match, f"{tool} in PATH, on each node of the job"),),
+        Fix(
+            f"install {package} on the node, or leave the node out until then",
+            command=f"srun -N $SLURM_NNODES --ntasks-per-node=1 bash -c 'hostname; command -v {tool}'\n"
+            f"sudo apt-get install -y {package}" + (f"   # {match['see']}" if match["see"] else ""),
         ),
         record.place,
     )
