@@ -44,6 +44,7 @@ class Reason(enum.Enum):
     COMPILED = "_orig_mod"
     CHECKPOINTED = "_checkpoint_wrapped_module"
     FORWARD = "_forward_module"
+    PRIVATE = "_module"
     SHARDED = "_fsdp_wrapped_module"
     FLAT = "names that FSDP makes"
     FLAT_IGNORED = "flat parameters that strict=False passed over"
@@ -61,7 +62,7 @@ class Reason(enum.Enum):
     COMPILED_ON_ONE_SIDE = "_orig_mod., and the other side is not shown"
 
 
-WRAPPERS = {Reason.MODULE, Reason.COMPILED, Reason.CHECKPOINTED, Reason.FORWARD, Reason.SHARDED}
+WRAPPERS = {Reason.MODULE, Reason.COMPILED, Reason.CHECKPOINTED, Reason.FORWARD, Reason.PRIVATE, Reason.SHARDED}
 IGNORED = {*WRAPPERS, Reason.AVERAGED, Reason.NESTED}
 """What keys that strict=False passed over show for sure."""
 

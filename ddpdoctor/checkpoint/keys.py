@@ -2,8 +2,8 @@
 
 A wrapper holds the model as a child of a known name, which then stands in the keys: ``module.`` (DP, DDP,
 AveragedModel), ``_orig_mod.`` (torch.compile), ``_fsdp_wrapped_module.`` and ``_fpw_module.`` (FSDP1),
-``_checkpoint_wrapped_module.`` (activation checkpointing), ``_forward_module.`` (Lightning Fabric). They stack in any
-order, at the front and inside.
+``_checkpoint_wrapped_module.`` (activation checkpointing), ``_forward_module.`` (Lightning Fabric), ``_module.``
+(Opacus). They stack in any order, at the front and inside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 FSDP_NAMES = ("_fsdp_wrapped_module", "_fpw_module")
 WRAPPER_NAMES = ("_orig_mod", *FSDP_NAMES, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
-USUAL = ("module", "_forward_module")  # somebody does
+USUAL = ("module", "_forward_module", "_module")  # somebody does
 WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")
 AVERAGED_COUNTER = "n_averaged"

@@ -33,12 +33,13 @@ def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None
     status 2 when it is damaged, no checkpoint, or not understood.
     """
     from ddpdoctor.checkpoint import inspect as look
+    from ddpdoctor.checkpoint.partly import with_paths
     from ddpdoctor.checkpoint.reader import paused_collector
 
     with paused_collector():
         file = look(checkpoint)
         if like is None:
-            _tell(file, form, keys=keys)
+            _tell(with_paths(file), form, keys=keys)
         else:
             _compare(file, look(like), form, keys=keys)
 

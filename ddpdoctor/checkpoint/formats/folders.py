@@ -1,6 +1,7 @@
 """Recognises the folders that frameworks save a training to, by the names in them.
 
-Sources: accelerate/checkpointing.py; transformers/trainer.py; ray/train/v2/_internal/execution/storage.py.
+Sources: accelerate/checkpointing.py; transformers/trainer.py; ray/train/v2/_internal/execution/storage.py;
+Megatron-LM, megatron/training/checkpointing.py (``get_checkpoint_name``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Note
 from ddpdoctor.checkpoint.formats.deepspeed import Known, deepspeed, zero_of
 from ddpdoctor.checkpoint.formats.distributed import METADATA
+from ddpdoctor.checkpoint.formats.megatron import megatron
 
 INDEX = ".index.json"  # of safetensors and of pickled shards
 ACCELERATES = "random_states_N.pkl"  # for each process, by its number
@@ -23,7 +25,7 @@ MOST_STATE = 1 << 26
 
 def folder_of(path: Path) -> CheckpointFile | None:
     """Return what a folder is, that has neither the metadata of DCP nor one index; None if no framework made it."""
-    for recognise in (deepspeed, _accelerate, _trainer, _ray):
+    for recognise in (deepspeed, megatron, _accelerate, _trainer, _ray):
         if known := recognise(path):
             size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
             label, notes, damage = known

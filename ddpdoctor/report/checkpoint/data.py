@@ -21,6 +21,7 @@ from ddpdoctor.checkpoint.keys import (
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
+from ddpdoctor.report.checkpoint.adapters import adapter_of
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile, StateDict
@@ -32,6 +33,7 @@ MAKERS = {
     "_fpw_module": "FullyShardedDataParallel before torch 1.13",
     "_checkpoint_wrapped_module": "activation checkpointing",
     "_forward_module": "Lightning Fabric",
+    "_module": "Opacus (GradSampleModule)",
 }
 
 
@@ -79,6 +81,7 @@ def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
         "inside": {} if changed else wrapped_parts(keys),
         "front": _front(keys),
         "kind": _kind(state_dict),
+        "adapter": adapter_of(keys),
         "metadata": state_dict.metadata is not None,
         "others": list(state_dict.others),
     }

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -17,6 +17,7 @@ from ddpdoctor.checkpoint.keys import FEW_PARTS, is_averaged
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.checkpoint.rename.planning import why_refused
+from ddpdoctor.report.checkpoint.adapters import of_lightning, shared_part
 from ddpdoctor.report.checkpoint.data import MAKERS, state_dict_data
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
@@ -129,13 +130,29 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
         yield _margin("taken off" if averaged else "bare keys") + shell_join(
             ("ddpdoctor", "repair", file.path, "-o", _bare(Path(file.path))), style.encoding
         )
-    elif not about["kind"] and about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
-        yield from _labelled(
-            style, "prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off"
-        )
+    yield from _fronts(file, state_dict, about, style)
     if keys:
         rows = [(entry.key, "x".join(map(str, entry.shape)), entry.dtype) for entry in state_dict.entries]
         yield printable(tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True))
+
+
+def _fronts(file: CheckpointFile, state_dict: StateDict, about: Mapping[str, Any], style: Style) -> Iterator[str]:
+    """Yield what else the keys begin with, and whose it is: PEFT's, a LightningModule's, or a part of the model."""
+    keys = state_dict.keys
+    if about["adapter"]:
+        yield from _labelled(style, "adapter", about["adapter"])
+    elif about["kind"]:
+        return
+    elif about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
+        front = of_lightning(keys)
+        them = "it off" if front == "model." else "all of it off"
+        yield from _labelled(
+            style, "prefix", f"model. on all keys: the LightningModule's attribute; --strip {front} takes {them}"
+        )
+    elif not about["prefix"] and not about["inside"] and (part := shared_part(keys)):
+        yield from _labelled(
+            style, "front", f"{part} on all keys; where the model has no such part, --strip {part} takes it off"
+        )
 
 
 def _inside(file: CheckpointFile, parts: Mapping[str, str], style: Style) -> Iterator[str]:
