@@ -10,7 +10,7 @@ ordinal", "Attempting to deserialize object on a CUDA device but torch.cuda.is_a
 With AMD's GPUs two variables hide them one after the other: ROCR_VISIBLE_DEVICES, after which those that are left count
 from 0, and HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES), which counts among these. Ray sets one of them, and a site,
 an image or a script the other: "No HIP GPUs are available", "HIP error: invalid device ordinal". Newer versions of Ray
-refuse the first at once: "Please use HIP_VISIBLE_DEVICES instead of ROCR_VISIBLE_DEVICES".
+refuse the first at once: "... use HIP_VISIBLE_DEVICES instead of ROCR_VISIBLE_DEVICES".
 
 ## How to be sure
 

@@ -13,6 +13,9 @@ an alpha channel: convert), the last two exchanged (rotated images: resize). "fo
 which `__getitem__` returned nothing. "IndexError: list index out of range" at `elem = batch[0]` is a batch without
 samples: of an empty share, of a `collate_fn` that filters, or the dummy that a framework gives ranks that have no more.
 
+Of the loader that you name (`ddpdoctor check --loader`), ddpdoctor lets `collate_fn` make a batch of the samples that
+the sampler chooses first on each rank, where a batch has 64 samples at most.
+
 ## How to mend it
 
 Bring the samples to one shape in the data set, or pad them in a `collate_fn` of your own
@@ -28,25 +31,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP439", Severity.ERROR)
 COLLATES = re.compile(r"_worker_loop|_utils[/\\]collate\.py|_utils[/\\]fetch\.py|\bin \w*collate\w*")
+OF_THE_PLACE = re.compile(r"CUDA|NVIDIA|HIP|cuda|device|driver|No module named|cannot import")
 IMAGE = 3  # dimensions
 COLOURS = {1, 3, 4}
 
 
-@log_pattern(
+SAID = (
     r"stack expects each tensor to be equal size, but got \[(?P<first>[\d, ]*)\] at entry (?P<one>\d+) and "
     r"\[(?P<second>[\d, ]*)\] at entry (?P<other>\d+)"
     r"|(?P<lengths>each element in list of batch should be of equal size)"
     r"|default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class "
     r"'(?P<kind>[\w.]+)'>"
     r"|(?P<resized>Trying to resize storage that is not resizable)"
-    r"|(?P<padding>Unable to create tensor, you should probably activate truncation and/or padding)",
-    plain=True,
+    r"|(?P<padding>Unable to create tensor, you should probably activate truncation and/or padding)"
 )
+
+
+@log_pattern(SAID, plain=True)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Compare the two shapes, or name what is no tensor."""
     if not (match["padding"] or COLLATES.search(record.text)):
@@ -55,6 +65,37 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(said, (record.proof(match, "samples of one shape and kind"),), fix, record.place)
 
 
+@probe
+def of_the_named_loader(loader: LoaderExam) -> Iterator[Finding]:
+    """Let collate_fn make a batch of the samples that the sampler chooses first, on each rank."""
+    failed = [rank for rank in loader.indexed() if rank.uncollated]
+    if not failed:
+        return
+    raised = failed[0].uncollated
+    match = re.search(SAID, raised)
+    if match is None and (failed[0].workers or OF_THE_PLACE.search(raised)):
+        return  # it may ask for its worker, or for what this machine has not
+    if match and match["one"]:
+        said, fix = _of_shapes(match["first"], match["second"])
+    elif match and not match["padding"]:
+        said, fix = _of_kinds(match)
+    else:
+        said, fix = f"collate_fn makes no batch of the first samples: {raised}", BY_HAND
+    yield Finding(
+        said,
+        tuple(
+            Evidence(rank.uncollated, "a batch", f"rank {rank.rank}, collate_fn of the first batch") for rank in failed
+        ),
+        fix,
+        Place(file=loader.file or None),
+    )
+
+
+BY_HAND = Fix(
+    "see which of the samples it cannot take, and bring all to one shape and kind before",
+    diff="+samples = [loader.dataset[index] for index in next(iter(loader.batch_sampler))]\n"
+    "+print([type(each) for each in samples])\n+loader.collate_fn(samples)",
+)
 PADDED = Fix(
     "pad the samples of a batch to one length",
     diff="+def collate(batch):\n+    return torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)\n"

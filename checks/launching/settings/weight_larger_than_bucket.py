@@ -4,7 +4,7 @@
 
 After each update verl sends the new weights to vLLM or SGLang in buckets of one size. A single tensor, as the embedding
 of a large vocabulary, can be larger than a bucket: "Weight model.embed_tokens.weight(torch.Size([248320, 5120]),
-torch.bfloat16) is too large to fit in the bucket.Please increase rollout.update_weights_bucket_megabytes(2048 MB)". All
+torch.bfloat16) is too large to fit in the bucket ... increase rollout.update_weights_bucket_megabytes(2048 MB)". All
 ranks end at the first hand-over, before the first step is done.
 
 ## How to be sure

@@ -89,7 +89,7 @@ class RankLoader:
     ``plain`` are two epochs as the loader gives them, ``told`` two after set_epoch(1) and set_epoch(2); both are
     empty where the loader does not choose its samples by indices: there ``contents`` tells what it yielded.
     ``subset`` gives, where the data set is a Subset, the indices of the data set below it; ``probes`` are of that,
-    and end where fetching a sample ``raised`` an error.
+    and end where fetching a sample ``raised`` an error; ``uncollated`` is what ``collate_fn`` raised for a first batch.
     ``drawn`` are the digests of one sample, fetched twice with no seed in between; ``in_workers`` those of one sample
     fetched several times in each of two workers. ``rows`` tells that a list or a data set was given, and no loader.
     ``generators`` are those that the data set holds: where they are in it, and what makes another one.
@@ -116,6 +116,7 @@ class RankLoader:
     contents: Contents | None = None
     probes: tuple[Probe, ...] = ()
     raised: str = ""
+    uncollated: str = ""
     drawn: tuple[tuple[str, ...], ...] = ()
     in_workers: tuple[tuple[str, ...], ...] = ()
     sampler_rank_on_other_nodes: int | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddpdoctor.examine.blame import own_files
+from ddpdoctor.examine.loader.collated import uncollated
 from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
 from ddpdoctor.examine.loader.facts import RankLoader
 from ddpdoctor.examine.loader.generators import held, told
@@ -57,6 +58,7 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         base, facts["subset"] = below(dataset)
         facts["base_length"] = length(base)
         facts["probes"], facts["raised"] = probes(base)
+        facts["uncollated"] = "" if facts["raised"] else uncollated(loader, facts["plain"][0])
     else:
         if feeds is not inner and not iterable:
             if rank == 0:
