@@ -164,6 +164,7 @@ from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
 from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.alike import runs_alike as runs_alike
+from ddpdoctor.source.reach.common import is_common_folder as is_common_folder
 from ddpdoctor.source.reach.data import (
     batch_condition as batch_condition,
     in_one_loop as in_one_loop,

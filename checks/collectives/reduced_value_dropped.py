@@ -130,10 +130,19 @@ def _returning(script: Script) -> Iterator[ast.Call]:
     for call in script.nodes(ast.Call):
         match call.func:
             case ast.Attribute(value=ast.Name() | ast.Attribute() as held, attr=name) if name in METHODS:
-                made = script.value(held)
-                path = script.resolve(made.func) if isinstance(made, ast.Call) else None
-                if name in OBJECTS.get(path or "", ()):
+                if name in OBJECTS.get(_type_of(script, held) or "", ()):
                     yield call
+
+
+def _type_of(script: Script, held: ast.expr) -> str | None:
+    """Return the class of what a variable holds: of what makes it, or that which a parameter says it is."""
+    made = script.value(held)
+    if isinstance(made, ast.Call):
+        return script.resolve(made.func)
+    match script.tree.lookup(held.id, held) if isinstance(held, ast.Name) else []:
+        case [binding] if isinstance(binding.node, ast.arg) and binding.node.annotation is not None:
+            return script.resolve(binding.node.annotation)
+    return None
 
 
 METHODS = frozenset().union(*OBJECTS.values())

@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Record,
     Severity,
     given,
+    is_common_folder,
     is_open,
     keyword,
     last_name,
@@ -128,7 +129,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         wanted, where = keyword(call, "download"), given(call, 0, "root")
         if wanted is None or not _is_data_set(script, call) or not _is_wanted(script, wanted):
             continue
-        if (where is not None and script.can_differ(where)) or takes_turns(script, call):
+        if takes_turns(script, call) or not (where is None or _is_one_folder(script, where)):
             continue
         if _is_of_ranks(script, project, call) and script.all_ranks_reach(call) and not script.waits_before(call):
             if _is_downloaded_before(script, project, call):
@@ -143,6 +144,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
+
+
+def _is_one_folder(script: Script, where: ast.expr) -> bool:
+    return not script.can_differ(where) or is_common_folder(script.tree, where)
 
 
 MANY = 99  # arguments, which no call has

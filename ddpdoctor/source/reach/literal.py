@@ -51,6 +51,7 @@ def is_true_in_a_call(tree: Tree, test: ast.expr, node: ast.AST) -> bool:
 
 
 DEPTH = 4  # variables and parts of a test that are followed
+EQUALITY = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 
 
 def truth(  # noqa: PLR0911 - one case a shape
@@ -80,8 +81,8 @@ def truth(  # noqa: PLR0911 - one case a shape
             return _same({bool(each.value) if each is not None else None for each in _passed(tree, test, site)})
         case ast.Compare(left=ast.Name() as left, ops=[operator], comparators=[ast.Constant(value=other)]):
             is_equal = _same({each.value == other if each is not None else None for each in _passed(tree, left, site)})
-            known = is_equal is not None and isinstance(operator, (ast.Eq, ast.NotEq))
-            return is_equal is isinstance(operator, ast.Eq) if known else None
+            known = is_equal is not None and isinstance(operator, (ast.Is, ast.IsNot) if other is None else EQUALITY)
+            return is_equal is isinstance(operator, (ast.Eq, ast.Is)) if known else None
     return None
 
 
