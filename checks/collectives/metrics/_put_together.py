@@ -39,6 +39,7 @@ ADDED = (
 )
 
 
+BY_FABRIC = '+loss = fabric.all_reduce(loss, reduce_op="mean")   # on all processes, and keep what it returns'
 WHOLE = (
     "-val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False))\n"
     "+val_loader = DataLoader(val_set)   # on the rank that evaluates"

@@ -99,6 +99,9 @@ def sums(script: Script, loop: ast.For) -> Iterator[str]:
                 yield held
             case ast.Assign(targets=[ast.Name(id=held)], value=value) if _grows(script, held, value):
                 yield held
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=held) as kept, slice=ast.Name(id=turn))]):
+                if turn == _counter(loop) and MADE.match(_maker(script, kept)):
+                    yield held
             case ast.Expr(
                 value=ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="update"), args=[_, *_])
             ):
@@ -107,6 +110,23 @@ def sums(script: Script, loop: ast.For) -> Iterator[str]:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="append" | "extend")):
                 if isinstance(script.value(kept), ast.List):
                     yield held
+
+
+MADE = re.compile(r"(?:torch|numpy)\.(?:zeros|empty|full|ones)$")
+"""What makes the tensor that is filled by the number of the turn: ``losses[k] = loss.item()``."""
+
+
+def _counter(loop: ast.For) -> str | None:
+    """Return the variable that counts the turns of ``for k, batch in enumerate(loader)``."""
+    match loop:
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call(func=ast.Name(id="enumerate"))):
+            return name
+    return None
+
+
+def _maker(script: Script, node: ast.Name) -> str:
+    made = script.held(node)
+    return (script.resolve(made.func) or "") if isinstance(made, ast.Call) else ""
 
 
 def is_list(script: Script, loop: ast.For, held: str) -> bool:

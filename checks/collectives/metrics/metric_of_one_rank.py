@@ -13,7 +13,7 @@ Print the metric on every rank: the numbers differ. Reported where a loop withou
 a DistributedSampler, sums are kept over the loop and printed or returned after it, and neither the file nor one in
 its reach reduces or gathers them. Each sum is followed by itself: a loss that is reduced says nothing of the accuracy
 that is returned beside it. Where one rank alone comes to that loop, nothing can be added up there: it needs a loader of
-all samples.
+all samples. A loader of Lightning Fabric's `setup_dataloaders` is shared out as well.
 
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
 one, after which nothing was exchanged before the training went on, but for barriers and what one rank has broadcast.
@@ -51,8 +51,6 @@ from ddpdoctor.check import (
     Evaluated,
     EvaluatedByHand,
     Evidence,
-    FileOpened,
-    FileWritten,
     Finding,
     Fix,
     Monitored,
@@ -67,7 +65,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluation.evaluations import Share, are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
+from ..._evaluation.evaluations import are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
 from ..._evaluation.metrics import (
     adds_up,
     adds_up_by_hand,
@@ -82,9 +80,11 @@ from ..._findings.places import file_of_first_step
 from ..._ledgers.flows import mixed
 from ..._scripts.source import is_own
 from ._evaluated_alone import evaluated_alone
+from ._fabric import told_of_share
 from ._put_together import ADDED, WHOLE, fix, named
 from ._sums import unreduced
 from ._told_sums import told_after
+from ._written import write_parts, writes
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -132,6 +132,12 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
+@lint
+def of_fabric(script: Script) -> Iterator[Finding]:
+    """Look for sums over a loader that Lightning Fabric has shared out, in a file that reduces nothing."""
+    yield from told_of_share(script)
+
+
 @watch(Evaluated)
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which no rank has told another what it has counted."""
@@ -144,7 +150,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         return  # what decides by the metric is compared itself
     if not event.number and not event.at_end:
         return  # one in the midst of the training is not yet a habit
-    if _write_parts(ranks, training) or says_rank(event.site.file) or not adds_up(event.site):
+    if write_parts(ranks, training) or says_rank(event.site.file) or not adds_up(event.site):
         return
     yield Finding(
         f"what is counted over {next(iter(ranks.values())).started.dataset} is of one rank's share: "
@@ -207,17 +213,6 @@ def but_the_count_by_hand(event: Summed, training: Training) -> Iterator[Finding
     )
 
 
-def _write_parts(ranks: dict[int, Share], training: Training) -> bool:
-    """Whether a rank other than the first has written a file since its evaluation began."""
-    spans = [(each.told.pid, each.started.time, each.told.time) for rank, each in ranks.items() if rank]
-    return any(_writes(*each, training) for each in spans)
-
-
-def _writes(pid: int, since: float, until: float, training: Training) -> bool:
-    written = [*training.of(FileOpened, writes=True), *training.of(FileWritten)]
-    return any(each.pid == pid and since <= each.time <= until for each in written)
-
-
 @watch(EvaluatedByHand)
 def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Finding]:
     """Look for rows that each rank has for itself, in each evaluation the same, after which nothing is sent."""
@@ -229,7 +224,7 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
     fixed = event.number == SECOND and same and before[0].callers == event.callers
     if not fixed and not (event.number == 1 and event.at_end and cuts_by_rank(event.callers)):
         return
-    if any(rank and _writes(each.pid, before[rank].time if before else 0.0, each.time, training)
+    if any(rank and writes(each.pid, before[rank].time if before else 0.0, each.time, training)
            for rank, each in ranks.items()):  # fmt: skip
         return  # its part, for rank 0 to read
     if not _are_parts([each.rows for each in ranks.values()]) or not adds_up_by_hand(event.callers):
