@@ -25,12 +25,20 @@ CONFIGURED = r"\bnum_processes: *(?:[2-9]|[1-9]\d)\b"
 
 
 def is_of_several_processes(script: Script, project: Around) -> bool:
-    """Whether the file makes an Accelerator, and is meant for several processes: by its own words, or its launch's."""
-    if not script.calls(ACCELERATOR):
+    """Whether the file has an Accelerator, and is meant for several processes: by its own words, or its launch's."""
+    if not script.calls(ACCELERATOR) and not _is_handed_one(script):
         return False
     if OF_PROCESSES.search(script.text):
         return True
     return any(True for _ in prepares(script, script.tree)) and is_launched_with_several(script, project)
+
+
+def _is_handed_one(script: Script) -> bool:
+    """Whether a function of the file says that it is handed an Accelerator: ``accelerator: Accelerator``."""
+    if "accelerate" not in script.imported:
+        return False
+    said = [each.annotation for each in script.nodes(ast.arg) if each.annotation is not None]
+    return any(script.resolve(each) == ACCELERATOR for each in said)
 
 
 def is_launched_with_several(script: Script, project: Around) -> bool:

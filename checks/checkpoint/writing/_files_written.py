@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.memmap")
+OPENERS = {"open", "logging.FileHandler"}
+"""Writers that begin a file anew where they are told to."""
 SECOND = ("torchvision.utils.save_image",)
 """Writers whose path comes second."""
 METHODS = {"savefig", "to_csv"}
@@ -32,7 +34,7 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     Left out is what is written of the options of a run, or alike on all ranks, and what follows a result of some ranks.
     """
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
-    for call in (*script.calls(*WRITERS, *SECOND), *of_objects):
+    for call in (*script.calls(*WRITERS, *OPENERS - {"open"}, *SECOND), *of_objects):
         path = given(call, 1, "fp") if script.resolve(call.func) in SECOND else given(call, 0, "file")
         if not is_anew(call, script.resolve(call.func) or script.code(call.func)) or path is None:
             continue
@@ -112,7 +114,7 @@ def is_anew(call: ast.Call, name: str) -> bool:
     """Whether a call of a writer of this full name begins the file anew, and does not read it or add to it."""
     is_mapped = name == "numpy.memmap"
     mode = given(call, 2 if is_mapped else 1, "mode")
-    opens = is_mapped or name == "open"
+    opens = is_mapped or name in OPENERS
     return not opens or (isinstance(mode, ast.Constant) and mode.value in {"w", "wb", "w+"})
 
 

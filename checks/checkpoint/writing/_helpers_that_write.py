@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import by_parameter, given
 
-from ._files_written import METHODS, OPTIONS, WRITERS, is_anew, is_caught, is_named
+from ._files_written import METHODS, OPENERS, OPTIONS, WRITERS, is_anew, is_caught, is_named
 from ._shared_path import depends_on_rank
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _paths(script: Script, tree: Tree, function: ast.FunctionDef | ast.AsyncFunc
 
 def _writes(script: Script, tree: Tree, call: ast.Call) -> bool:
     name = script.names_in(tree, call.func) or ""
-    if name in WRITERS or name == "open":
+    if name in WRITERS or name in OPENERS:
         return is_anew(call, name)
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in METHODS
     return is_method and not any(each.arg == "mode" for each in call.keywords)

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    ACCELERATOR,
     HOROVOD,
     Ailment,
     Evidence,
@@ -109,11 +110,11 @@ def _written(event: FileWritten, zero: float) -> str:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
-    by_horovod = script.frameworks == {"horovod"}
     by_accelerate = script.frameworks == {"accelerate"} and not script.joins
     by_trainer = script.frameworks == {"transformers"} and trains_in_ranks(script, project)
-    known = {"accelerate", "horovod"} | ({"transformers"} if by_trainer else set())
-    if not is_own(script, known=known) or (script.frameworks and not (script.runs_in_ranks or by_trainer)):
+    known = {"accelerate", "horovod", *(["transformers"] if by_trainer else [])}
+    runs = script.runs_in_ranks or by_trainer or (by_accelerate and not script.calls(ACCELERATOR))
+    if not is_own(script, known=known) or (script.frameworks and not runs):
         return
     if by_accelerate and not is_of_several_processes(script, project):
         return
@@ -133,7 +134,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
             (script.seen(call, on_one_rank(script)),),
             WITH_HOROVOD
-            if by_horovod
+            if script.frameworks == {"horovod"}
             else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )

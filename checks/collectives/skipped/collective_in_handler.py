@@ -49,6 +49,7 @@ from ddpdoctor.check import (
     Stalled,
     callback_of,
     calls_at,
+    last_name,
     lint,
     place,
 )
@@ -111,7 +112,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for collectives in such functions."""
-    for call in script.calls(*COLLECTIVES):
+    by_accelerate = script.nodes(ast.Call) if "accelerate" in script.imported else []
+    waits = [each for each in by_accelerate if last_name(each.func) == "wait_for_everyone"]
+    for call in (*script.calls(*COLLECTIVES), *waits):
         callback = callback_of(script.tree, call)
         if callback is not None and callback.caller in FIXES:
             yield Finding(

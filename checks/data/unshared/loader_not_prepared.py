@@ -27,11 +27,13 @@ PyTorch". Holds for accelerate 0.20 to 1.15 with torch 2.2 to 2.13; seen with Ra
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, is_open, keyword, lint
 
+from ..._frameworks.accelerate import prepares
 from ..._frameworks.ray import training_functions
 from ..._scripts.source import LOADER, iterated, target
 from .._whole import escapes, is_sharded, trains
@@ -51,14 +53,14 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for the loader of the loop that trains, where model and optimizer are prepared and it is not."""
     if "accelerate" not in script.imported:
         return
-    prepares = [
+    prepared = [
         node
         for node in script.nodes(ast.Call)
         if isinstance(node.func, ast.Attribute) and node.func.attr.startswith("prepare")
     ]
-    if any(_is_open(each) for each in prepares):
+    if any(_is_open(each) for each in prepared):
         return
-    handed = {each.id for call in prepares for each in ast.walk(call) if isinstance(each, ast.Name)}
+    handed = {each.id for call in prepared for each in ast.walk(call) if isinstance(each, ast.Name)}
     if not any("opt" in name for name in handed):
         return
     for loader in script.calls(LOADER):
@@ -72,14 +74,45 @@ def in_source(script: Script) -> Iterator[Finding]:
         if loop is not None and trains(script, loop) and not escapes(script, name, loader):
             yield Finding(
                 f"{name} is in no prepare: each rank goes through the whole data set",
-                (script.seen(loader, f"{name} = accelerator.prepare({name})"), script.seen(prepares[0])),
+                (script.seen(loader, f"{name} = accelerator.prepare({name})"), script.seen(prepared[0])),
                 Fix(
                     "hand it to prepare with the model",
                     diff=f"+{name} = accelerator.prepare({name})",
-                    edits=_prepared(script, loader, prepares[0], name),
+                    edits=_prepared(script, loader, prepared[0], name),
                 ),
                 script.place(loader),
             )
+
+
+@lint
+def of_accelerate_elsewhere(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a loader that the loop of another file learns from, where Accelerate prepares no loader at all."""
+    if ".prepare(" in script.text or not script.calls(LOADER) or not project.others_say(r"\.prepare\("):
+        return
+    found = [(path, call) for path, tree in project.trees(r"\.prepare\(") for call in prepares(script, tree)]
+    handed = [ast.unparse(each) for _, call in found for each in call.args]
+    if any(map(_is_open, (call for _, call in found))) or not any("opt" in each for each in handed):
+        return
+    if any(LOADED.search(each) for each in handed) or project.uses(SPLITS_BY_HAND) or project.does(BY_PROCESS):
+        return
+    for loader in script.calls(LOADER):
+        learned = script.learned(loader) if not is_sharded(loader) and not is_open(loader) else None
+        if learned is not None and not learned[1]:
+            path, call = found[0]
+            yield Finding(
+                "the loader is in no prepare: each rank goes through the whole data set",
+                (
+                    script.seen(loader, "loader = accelerator.prepare(loader)"),
+                    Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}"),
+                ),
+                Fix("hand it to prepare with the model", diff="+loader = accelerator.prepare(loader)"),
+                script.place(loader),
+            )
+
+
+LOADED = re.compile(r"load|data|\bdl\b|iter|batch", re.IGNORECASE)
+"""Words of a loader among what ``prepare`` is given."""
+BY_PROCESS = r"prepare_data_loader|process_index|num_processes|skip_first_batches|[Ss]ampler\b"
 
 
 @lint
