@@ -2,10 +2,10 @@
 
 ## What happens
 
-`accelerator.gather(x)`, `accelerator.reduce(x)`, `hvd.allreduce(x)` and `fabric.all_reduce(x)` leave what they are
+`accelerator.gather(x)`, `accelerator.reduce(x)`, `hvd.allreduce(x)` and `fabric.all_gather(x)` leave what they are
 given as it is and return a new tensor. A call of them in a line of its own costs the communication, and what is
-printed or saved afterwards is still the rank's own value. torch's `dist.all_reduce` works in place instead: given an
-expression, `dist.all_reduce(loss * batch)`, it reduces a tensor that nobody holds.
+printed or saved afterwards is still the rank's own value. torch's `dist.all_reduce` works in place instead, as
+`fabric.all_reduce` does: given an expression, `dist.all_reduce(loss * batch)`, it reduces a tensor that nobody holds.
 
 ## How to be sure
 
@@ -65,11 +65,11 @@ RETURNING = (
 )
 OBJECTS = {
     ACCELERATOR: {"gather", "gather_for_metrics", "reduce", "pad_across_processes"},
-    "lightning.Fabric": {"all_reduce", "all_gather"},
-    "lightning.fabric.Fabric": {"all_reduce", "all_gather"},
-    "lightning_fabric.Fabric": {"all_reduce", "all_gather"},
+    "lightning.Fabric": {"all_gather"},
+    "lightning.fabric.Fabric": {"all_gather"},
+    "lightning_fabric.Fabric": {"all_gather"},
 }
-"""Methods of theirs that return what they have reduced."""
+"""Methods of theirs that return what they have reduced; Fabric's all_reduce works in place."""
 
 
 @lint
