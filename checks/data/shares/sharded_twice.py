@@ -58,6 +58,7 @@ from ddpdoctor.check import (
 from ..._scripts.source import prepared, sharded_loaders
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library
 from .._words import SHOWN, sharer
+from ._part import part_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -162,3 +163,21 @@ def in_source(script: Script) -> Iterator[Finding]:
 def _is_the_loader(script: Script, name: ast.Name) -> bool:
     """Whether a variable is given the loader, and what prepare returns, and nothing else."""
     return len(script.tree.lookup(name.id, name)) <= 2  # noqa: PLR2004 - these two
+
+
+@lint
+def by_process(script: Script) -> Iterator[Finding]:
+    """Look for a loader of a part that the number of the process has cut, in the call of prepare."""
+    if "accelerate" not in script.imported:
+        return
+    for call in prepared(script, "prepare", "prepare_data_loader"):
+        for each in call.args:
+            cut = part_of(script, each) if isinstance(each, ast.Name) and _is_the_loader(script, each) else None
+            if cut is not None:
+                yield Finding(
+                    f"{each.id} is of a part that the number of the process has cut, and prepare shares it out once "  # type: ignore[attr-defined]
+                    "more",
+                    (script.seen(call), script.seen(cut, "the whole data set on each process: prepare shares it out")),
+                    Fix(MEND.summary, diff=f"-{script.code(cut)}   # without process_index and num_processes"),
+                    script.place(call),
+                )
