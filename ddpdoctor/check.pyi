@@ -166,6 +166,7 @@ from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.alike import runs_alike as runs_alike
 from ddpdoctor.source.reach.common import is_common_folder as is_common_folder
 from ddpdoctor.source.reach.data import (
+    FILTER as FILTER,
     batch_condition as batch_condition,
     in_one_loop as in_one_loop,
     is_head_of_loop_around as is_head_of_loop_around,
@@ -195,7 +196,7 @@ from ddpdoctor.source.reach.ranks import (
 )
 from ddpdoctor.source.reach.reached import decided_at as decided_at, tests_around as tests_around
 from ddpdoctor.source.reach.seeded import seeded_by_rank as seeded_by_rank
-from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
+from ddpdoctor.source.reach.who import DECORATORS as DECORATORS, ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import Script as Script
 from ddpdoctor.source.text.bindings import (
     dotted as dotted,
@@ -361,6 +362,7 @@ from ddpdoctor.watch.events import (
     SyncSkipped as SyncSkipped,
     TakenForOne as TakenForOne,
     TensorParallel as TensorParallel,
+    TensorParallelInput as TensorParallelInput,
     ThreadFailed as ThreadFailed,
     TiedApart as TiedApart,
     TimedCall as TimedCall,

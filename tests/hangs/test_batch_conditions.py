@@ -73,6 +73,31 @@ DECIDED = {
                 if (y == 0).all():
                     self.log("zeros", 1.0, sync_dist=True)  # here
         """,
+    "what a step of Ignite gave": """
+        from ignite.engine import Engine, Events
+        trainer = Engine(lambda engine, batch: step(batch))
+        @trainer.on(Events.ITERATION_COMPLETED)
+        def tell(engine):
+            if engine.state.output["loss"] > 2:
+                idist.all_reduce(1.0)  # here
+        """,
+    "the filter of an event of Ignite": """
+        from ignite.engine import Events
+        @trainer.on(Events.ITERATION_COMPLETED(event_filter=lambda engine, event: engine.state.output > 2))
+        def tell(engine):
+            idist.all_reduce(1.0)  # here
+        """,
+    "a function as the filter of an event, for a method": """
+        from ignite.engine import Events
+        class Training:
+            def __init__(self, trainer):
+                trainer.add_event_handler(Events.ITERATION_COMPLETED(event_filter=is_hard), self.look)
+            def look(self, engine):
+                self.evaluator.run(self.loader)  # here
+        def is_hard(engine, event):
+            loss = engine.state.output["loss"]
+            return loss > 2
+        """,
 }
 NOT_DECIDED = {
     "a counter": """
@@ -114,6 +139,29 @@ NOT_DECIDED = {
     "nothing": """
         for x, y in loader:
             dist.all_reduce(x)  # here
+        """,
+    "what a step of Ignite has reduced": """
+        from ignite.engine import Engine, Events
+        def step(engine, batch):
+            return idist.all_reduce(train_on(batch)) / idist.get_world_size()
+        trainer = Engine(step)
+        @trainer.on(Events.ITERATION_COMPLETED)
+        def tell(engine):
+            if engine.state.output > 2:
+                evaluator.run(loader)  # here
+        """,
+    "events of Ignite that are counted": """
+        from ignite.engine import Events
+        @trainer.on(Events.ITERATION_COMPLETED(event_filter=lambda engine, event: event % 50 == 0 or event < 10))
+        def tell(engine):
+            idist.all_reduce(1.0)  # here
+        """,
+    "a metric of all ranks": """
+        from ignite.engine import Events
+        @trainer.on(Events.EPOCH_COMPLETED)
+        def tell(engine):
+            if evaluator.state.metrics["accuracy"] > 0.9:
+                idist.barrier()  # here
         """,
 }
 

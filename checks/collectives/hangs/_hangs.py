@@ -33,8 +33,8 @@ from .source._batches import behind_a_batch
 from .source._callbacks import in_callback, of_thread
 from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
+from .source._first import by_turns
 from .source._guards import crossed, guarded
-from .source._halves import out_of_turn, passed_half
 from .source._handlers import handling
 from .source._logged import logged_under_a_test
 from .source._one_rank import DEFAULT, alone
@@ -141,7 +141,7 @@ def _skipped(event: Stalled, training: Training) -> Hang | None:
     """Decide what the source tells for certain of ranks that are at different lines."""
     if passed_over(event, training) is not None:
         return Hang.OUTSIDE
-    if out_of_turn(event) or passed_half(event):
+    if by_turns(event):
         return Hang.GUARDED
     if swallowed(event.ranks, training) or handling(event):
         return Hang.SWALLOWED

@@ -8,14 +8,42 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence, Finding, Fix, place
 
 from ..hangs._told import seen, short, table, where
+from ..hangs.source._first import in_turn
+from ..hangs.source._halves import out_of_turn, passed_half
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
+    from ..hangs.source._first import InTurn
     from ..hangs.source._halves import OutOfTurn, Passed
 
 
-def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
+def told_by_turns(event: Stalled) -> Finding | None:
+    """Return what is said where ranks come one after the other; None where they do not."""
+    if turn := out_of_turn(event):
+        return _told_as_out_of_turn(turn, event)
+    if half := passed_half(event):
+        return _told_as_passed(half, event)
+    found = in_turn(event)
+    return _told_as_in_turn(found, event) if found else None
+
+
+def _told_as_in_turn(found: InTurn, event: Stalled) -> Finding:
+    """Return that a rank meets the others in a block which they enter when it is out of it."""
+    one, other = found.one, found.other
+    head = getline(found.door.file, found.door.line).strip()
+    call = getline(found.at.file, found.at.line).strip()
+    return Finding(
+        f"rank {one.rank} waits in {one.operation} at {short(found.at)}, within `{head.rstrip(':')}`: rank "
+        f"{other.rank} enters the block when rank {one.rank} is out of it, and {where(other)}",
+        (*seen(event), Evidence(head, "nothing in the block in which all ranks meet", str(found.door))),
+        Fix("call it behind the block, where all ranks come at once", diff=f" {head}\n-    {call}\n+{call}"),
+        place(found.at, rank=one.rank),
+        table=table(event),
+    )
+
+
+def _told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
     """Return the call that has met one half of "one rank first", whose other half then waits."""
     call, theirs, name = found.call, found.theirs, found.call.operation
     under = f", {found.under}" if found.under else ""
@@ -39,7 +67,7 @@ def told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
     )
 
 
-def told_as_passed(found: Passed, event: Stalled) -> Finding:
+def _told_as_passed(found: Passed, event: Stalled) -> Finding:
     """Return that one half has been met before its turn, where it is seen from outside."""
     one, other, name = found.one, found.other, found.one.operation
     by = f"the {name} at {short(found.met)}" if found.met else f"another {name} of rank {one.rank}"

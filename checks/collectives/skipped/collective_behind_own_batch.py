@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    FILTER,
     Ailment,
     Evidence,
     Finding,
@@ -53,6 +54,12 @@ from ..hangs._told import noticed, seen, short, table
 from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
+BY_FILTER = Fix(
+    "let the handler run on all ranks, and decide within it by a number that is reduced",
+    diff="-@trainer.on(Events.ITERATION_COMPLETED(event_filter=wanted))\n+@trainer.on(Events.ITERATION_COMPLETED)\n"
+    " def handler(engine):\n+    if idist.all_reduce(float(wanted(engine, 0))) == 0:   # called by all ranks\n"
+    "+        return",
+)
 AGREE = (
     "+flag = torch.tensor(float({test}), device=device)\n"
     "+torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)   # called by all ranks"
@@ -93,6 +100,8 @@ def _finding(found: Behind, training: Training, proof: tuple[Evidence, ...], pos
 def _fix(found: Behind, training: Training) -> Fix:
     framework = training.framework
     agree = framework.agree if framework and framework.agree else AGREE
+    if found.test.startswith(FILTER):
+        return BY_FILTER
     test = found.test.removeprefix("under `if ").removeprefix("where `").removesuffix("`").removesuffix("` is false")
     if found.call == BACKWARD:
         return Fix(

@@ -14,7 +14,7 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL raises at the first pair that does not fit, with 
 since gloo aborts a process (exit code -6, "10100 vs 4") that gets more than it has room for.
 
 In a source (`ddpdoctor lint`): the call stands where only one rank comes, it names no group, and no collective of the
-file stands where only the other ranks come.
+file stands where only the other ranks come; or it stands in `with accelerator.main_process_first():` or its like.
 
 ## How to mend it
 
@@ -68,20 +68,29 @@ from ..hangs.calls._callers import ways_to
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._called import by_callers, told_of
 from ..hangs.source._decorated import without_decorator
+from ..hangs.source._first import in_turns
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
-from ..hangs.source._halves import out_of_turn, passed_half
 from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
 from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
-from ._out_of_turn import told_as_out_of_turn, told_as_passed
+from ._out_of_turn import told_by_turns
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP723", Severity.ERROR)
 FORWARDS = {FORWARD, "forward of DistributedDataParallel"}
+WAITS = "waits for the others until it times out"
+OUTSIDE = Fix("call it outside of this branch, so that all ranks do")
+BEHIND = Fix("call it behind the block, where all ranks come at once")
+GATHERED = Fix(
+    "gather the state on all ranks, and write it on one",
+    diff="+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, "
+    "cpu_offload=True))\n+if rank == 0:\n+    torch.save(state, path)",
+)
+ON_ALL = Fix("call it on all ranks; what it returns is printed or written on one")
 WITHOUT_WRAPPER = Fix(
     "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
     diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
@@ -113,11 +122,8 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 
 
 def _under_a_condition(event: Stalled) -> Iterator[Finding]:
-    if turn := out_of_turn(event):
-        yield told_as_out_of_turn(turn, event)
-        return
-    if half := passed_half(event):
-        yield told_as_passed(half, event)
+    if told_in_turns := told_by_turns(event):
+        yield told_in_turns
         return
     if found := alone(event):
         yield _alone(found, event)
@@ -256,37 +262,35 @@ def where_others_came_to_their_end(event: PeerLost) -> Iterator[Finding]:
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a collective that one rank alone is let through to, and that the others nowhere call for themselves."""
     for call, test in calls_of_one_rank(script):
-        yield Finding(
-            f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
-            (script.seen(call, "a call on all ranks"), script.seen(test)),
-            Fix("call it outside of this branch, so that all ranks do"),
-            script.place(call),
-        )
+        yield _in_source(script, call, test, f"is called by one rank alone, and {WAITS}")
 
 
 @lint
 def within_helpers(script: Script) -> Iterator[Finding]:
     """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
     for call, test, inner in helpers_of_one_rank(script):
-        yield Finding(
-            f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
-            "it times out",
-            (script.seen(call, "a call on all ranks"), script.seen(test)),
-            Fix("call it outside of this branch, so that all ranks do"),
-            script.place(call),
-        )
+        yield _in_source(script, call, test, f"is called by one rank alone, and calls {inner}: it {WAITS}")
 
 
 @lint
 def in_frameworks(script: Script) -> Iterator[Finding]:
     """Look for a method of a framework that all ranks have to call, where one rank alone comes."""
     for call, what, test in by_frameworks(script):
-        yield Finding(
-            f"{script.code(call.func)} is {what}, and one rank alone calls it: it waits until it times out",
-            (script.seen(call, "a call on all ranks"), script.seen(test)),
-            Fix("call it on all ranks; what it returns is printed or written on one"),
-            script.place(call),
-        )
+        says = f"is {what}, and one rank alone calls it: it waits until it times out"
+        yield _in_source(script, call, test, says, ON_ALL)
+
+
+@lint
+def in_turns_of_processes(script: Script) -> Iterator[Finding]:
+    """Look for a call in which all ranks meet, in a block that one process runs before the others."""
+    for call, what, block in in_turns(script):
+        says = f"{what}, where the others wait until the first process is done: it waits for them, and they for it"
+        yield _in_source(script, call, block, says, BEHIND)
+
+
+def _in_source(script: Script, call: ast.Call, test: ast.AST, says: str, fix: Fix = OUTSIDE) -> Finding:
+    seen = (script.seen(call, "a call on all ranks"), script.seen(test))
+    return Finding(f"{script.code(call.func)} {says}", seen, fix, script.place(call))
 
 
 @lint
@@ -294,14 +298,5 @@ def of_shards(script: Script) -> Iterator[Finding]:
     """Look for a state dict of a model that FSDP shards on one way, or that a helper asks for its state dict."""
     for asked in sharded_alone(script):
         through = "" if asked.gathers is asked.call else f"by {' '.join(ast.unparse(asked.gathers).split())} "
-        yield Finding(
-            f"{script.code(asked.call.func)} is called by one rank alone, and {through}gathers the shards of the "
-            f"model; {asked.made}: it waits for the others until it times out",
-            (script.seen(asked.call, "a call on all ranks"), script.seen(asked.test)),
-            Fix(
-                "gather the state on all ranks, and write it on one",
-                diff="+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, "
-                "cpu_offload=True))\n+if rank == 0:\n+    torch.save(state, path)",
-            ),
-            script.place(asked.call),
-        )
+        says = f"is called by one rank alone, and {through}gathers the shards of the model; {asked.made}: it {WAITS}"
+        yield _in_source(script, asked.call, asked.test, says, GATHERED)

@@ -9,7 +9,10 @@ the outputs for different samples: the loss is that of a mixture, and nothing fa
 ## How to be sure
 
 ddpdoctor knows the mesh that layers were split over, and the indices that each rank's sampler drew. Here ranks of one
-group drew different ones.
+group drew different ones. It also looks at what the layers that are split by columns are given in their first three
+forwards: all ranks of a group have to give the same. Where the first such layer of a forward is given the same and a
+later one is not, random numbers of each rank's own (dropout, noise) came in between; where the first one is not, it is
+the batch, or noise that was added to it.
 
 ## How to mend it
 
@@ -17,6 +20,9 @@ Split the data over the data-parallel ranks alone; within a tensor-parallel grou
 
     mesh = init_device_mesh("cuda", (dp, tp), mesh_dim_names=("dp", "tp"))
     sampler = DistributedSampler(data, num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank())
+
+Random numbers that the ranks of one group compute with have to be the same as well: seed them alike within the group,
+by the number of the data-parallel rank, where they were seeded by the global rank.
 
 Silent where a layer is told that each rank gives its own rows (`input_layouts=Shard(0)`).
 
@@ -32,6 +38,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     EpochStarted,
     Evidence,
     Finding,
@@ -40,16 +47,56 @@ from ddpdoctor.check import (
     ParametersHeld,
     Severity,
     TensorParallel,
+    TensorParallelInput,
     Training,
     place,
     watch,
 )
 
 from ...model._words import listed
+from ._tensor_inputs import first_apart
 
 AILMENT = Ailment("DDP758", Severity.ERROR)
 SHOWN = 8
 TELLING = 4  # samples
+ALIKE = Fix(
+    "draw the same random numbers (dropout, noise) on all ranks of a tensor-parallel group",
+    diff='-torch.manual_seed(seed + dist.get_rank())\n+torch.manual_seed(seed + mesh["dp"].get_local_rank())   '
+    "# or torch.manual_seed(seed), without data parallelism",
+)
+ONE_BATCH = Fix(
+    "give all ranks of a tensor-parallel group the same batch, and the same random numbers",
+    diff='-torch.manual_seed(seed + dist.get_rank())\n+torch.manual_seed(seed + mesh["dp"].get_local_rank())   '
+    "# or torch.manual_seed(seed), without data parallelism\n or, where one rank has the batch\n"
+    '+dist.broadcast(batch, group_src=0, group=mesh["tp"].get_group())',
+)
+CAUSES = (
+    "the ranks of the group draw or read other batches",
+    "noise, or dropout, is drawn on each rank by itself before the first layer that is split",
+)
+PRINTS = (
+    "print(torch.distributed.get_rank(), torch.initial_seed(), batch.double().sum())   # of each rank, in each step"
+)
+
+
+@watch(TensorParallelInput)
+def by_what_layers_are_given(event: TensorParallelInput, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks of a group have given the layers in their first forward."""
+    if (apart := first_apart(event, training)) is None:
+        return
+    drawn = apart.between or apart.batches
+    says = "each computes with random numbers of its own" if drawn else "batches, or random numbers, of each rank's own"
+    yield Finding(
+        f"ranks {listed(event.group, SHOWN)} compute one model together (tensor parallel), and give a layer other "
+        f"values: {says}",
+        tuple(
+            Evidence(f"values that add up to {each.total:.6g}", "the same in one group", f"rank {rank}, {each.site}")
+            for rank, each in list(apart.given.items())[:SHOWN]
+        ),
+        ALIKE if drawn else ONE_BATCH,
+        place(apart.site),
+        ambiguity=None if drawn else Ambiguity(CAUSES, PRINTS),
+    )
 
 
 @watch(OrderSeen)

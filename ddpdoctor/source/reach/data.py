@@ -7,6 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.reach.ignited import filters_at, is_of_a_step
 from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
@@ -26,6 +27,8 @@ IN_PLACE = re.compile(r"(?:^|\.)(?:all_reduce|broadcast|broadcast_object_list)$"
 COUNTERS = re.compile(r"(?:^|_)(?:i|j|k|n|it|idx|index|iter\w*|step\w*|epoch\w*|round\w*|phase)$")
 BATCH = re.compile(r"^(?:batch\w*|inputs?|x|y|images?|labels?|targets?|logits|outputs?|loss\w*)$")
 """Usual names of a parameter that holds a batch, or a result of it."""
+FILTER = "by the event's filter "
+"""How a test is told that Ignite makes before it calls a handler."""
 COUNTS = {"range", "tqdm.trange", "itertools.count"}
 
 
@@ -37,7 +40,10 @@ def batch_condition(file: str, line: int) -> str:
     """
     tree = tree_of(file)
     found = next((each for each in guards_at(tree, line) if _is_decided_by_a_batch(tree, each)), None)
-    return found.words if found is not None else ""
+    if found is not None:
+        return found.words
+    answers = [each for each in filters_at(tree, line) if _comes_from_a_batch(tree, each, DEPTH)]
+    return f"{FILTER}`{' '.join(ast.unparse(answers[0]).split())}`" if answers else ""
 
 
 @functools.cache
@@ -74,6 +80,8 @@ def _comes_from_a_batch(tree: Tree, node: ast.expr, depth: int) -> bool:
     calls = (dotted(each.func) or "" for each in parts if isinstance(each, ast.Call))
     if any(AGREED.search(each) for each in calls):
         return False
+    if any(is_of_a_step(tree, each) for each in parts):
+        return True
     names = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute)) and dotted(each)]
     found = [(each, values(tree, each)) for each in names]
     if any(_is_exchanged(tree, each) for each, _ in found):

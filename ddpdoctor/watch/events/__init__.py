@@ -130,6 +130,7 @@ from ddpdoctor.watch.events.sharding import (
     ShardsScaled,
     StaleParametersHeld,
     TensorParallel,
+    TensorParallelInput,
     TiedApart,
 )
 from ddpdoctor.watch.events.steps import (
@@ -264,6 +265,7 @@ __all__ = [
     "SyncSkipped",
     "TakenForOne",
     "TensorParallel",
+    "TensorParallelInput",
     "ThreadFailed",
     "TiedApart",
     "TimedCall",

@@ -142,6 +142,22 @@ class TensorParallel(Event):
     by_rows: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParallelInput(Event):
+    """What a layer that is split over ``group`` was given, whole on each rank, in one of its first forwards.
+
+    ``layer`` counts the layers in the order in which they were split, ``turn`` its forwards, both from 1; ``total`` is
+    the sum of the input's values, ``size`` that of their absolutes. The line is that of the forward that calls it.
+    """
+
+    group: tuple[int, ...]
+    layer: int
+    turn: int
+    sizes: tuple[int, ...]
+    total: float
+    size: float
+
+
 class Gathered(NamedTuple):
     """A module that fully_shard gathers: its name, empty where that is unknown, and the first line that led there."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one_rank_only
 
 from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
+from ..source._halves import other_halves
 from ..source._one_rank import DEFAULT, condition
 from ._compared import last_number
 
@@ -31,7 +32,7 @@ def called_alone(event: PeerLost) -> Alone | None:
             continue
         guard = condition(call.site)
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
-        if guard and other:
+        if guard and other and not other_halves(call.site):
             return Alone(one.rank, call, guard, other.rank)
     return _paired_with_another(event) or _lost_in_a_forward(event) or _unanswered(event) or _died_in(event)
 
@@ -59,7 +60,7 @@ def _paired_with_another(event: PeerLost) -> Alone | None:
         if call.site is None or theirs.site is None or call.operation in POINT_TO_POINT:
             continue
         guard = condition(call.site)
-        if guard and not condition(theirs.site) and not in_branches(call.site, theirs.site):
+        if guard and not (condition(theirs.site) or in_branches(call.site, theirs.site) or other_halves(call.site)):
             return Alone(rank, call, guard, other)
     return None
 
@@ -81,7 +82,7 @@ def _unanswered(event: PeerLost) -> Alone | None:
         file = call.site.file
         guard = one_rank_only(file, call.site.line) or one_rank_calls(file, call.site.function)
         beside = any(are_alternatives(file, call.site.line, each.line) for each in event.stack)
-        if guard and not beside and last_number(other, call.group) < call.number:
+        if guard and not (beside or other_halves(call.site)) and last_number(other, call.group) < call.number:
             return Alone(one.rank, call, guard, other.rank)
     return None
 

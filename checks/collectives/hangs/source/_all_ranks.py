@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, keyword
 
 from ._computed import computes_over_ranks
+from ._decorated import decorator_of_one_rank
 from ._engines import ENGINE_METHODS, is_engine, saved_by_helpers
 from ._logged import is_of_rank_zero
 
@@ -29,7 +30,6 @@ SHARDED = re.compile(r"state_dict_type|SHARDED_STATE|fsdp_version|[Ff]ull_?[Ss]t
 LIGHTNINGS = {"lightning", "pytorch_lightning"}
 A_TRAINER = re.compile(r"(?:self\.)?trainer")
 ZERO = re.compile(r"^(?P<other>not )?(?P<owner>\w+(?:\.\w+)*)\.is_(?:local_)?main_process$")
-RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
 REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
 ASKED = (
@@ -62,27 +62,26 @@ def by_frameworks(script: Script) -> Iterator[Alone]:
         if not others_have_a_branch(script, test, call):
             yield call, f"what calls {inner}, for all ranks of DeepSpeed", test
     for call in script.calls(*COLLECTIVES):
-        function = script.function(call)
-        for decorator in getattr(function, "decorator_list", ()):
-            if RANK_ZERO_ONLY.search(script.resolve(decorator) or ""):
-                yield call, "a collective", decorator
+        if (decorator := decorator_of_one_rank(script, call)) is not None:
+            yield call, "a collective", decorator
 
 
 def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator[Alone]:
     owner = function.value
     if function.attr in OF_ACCELERATE and script.is_a(owner, ACCELERATOR):
-        test = _main_process(script, call, ast.unparse(owner))
+        test = _main_process(script, call, ast.unparse(owner)) or decorator_of_one_rank(script, call)
         if test is not None:
             yield call, "a collective of Accelerate", test
         return
     guard = script.one_rank_guard(call) if function.attr in ASKED else None
-    if guard is None or guard.test is None:
+    test = guard.test if guard is not None else decorator_of_one_rank(script, call) if function.attr in ASKED else None
+    if test is None:
         return
     what = _of_a_trainer(script, call, function) or _that_gathers(script, call, function)
-    if (what and not others_have_a_branch(script, guard.test, call)) or (
+    if (what and (guard is None or not others_have_a_branch(script, test, call))) or (
         not what and (what := _of_an_engine(script, function) or _of_workers(script, function))
     ):
-        yield call, what, guard.test
+        yield call, what, test
 
 
 def _that_gathers(script: Script, call: ast.Call, function: ast.Attribute) -> str:

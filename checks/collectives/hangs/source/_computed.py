@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import is_open
+from ddpdoctor.check import is_open, last_name
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
+LIGHTNINGS = frozenset({"lightning", "pytorch_lightning"})
 SAME = frozenset({"to", "cuda", "cpu", "clone"})
 ALONE = frozenset({"sync_on_compute", "process_group", "dist_sync_fn", "distributed_available_fn"})
 """What a metric is told that gathers nothing, or otherwise."""
@@ -22,7 +23,10 @@ def computes_over_ranks(script: Script, call: ast.Call, owner: ast.expr) -> bool
     """
     if not _is_metric(script, owner):
         return False
-    if not (script.joins or script.joins_elsewhere(call) or script.ranks_of_others_reach(call)):
+    if _is_of_lightning(script, call):
+        if _is_logged(script, owner):
+            return False
+    elif not (script.joins or script.joins_elsewhere(call) or script.ranks_of_others_reach(call)):
         return False
     for node in script.nodes(ast.Call):
         match node.func:
@@ -30,6 +34,19 @@ def computes_over_ranks(script: Script, call: ast.Call, owner: ast.expr) -> bool
                 if ast.dump(other) == ast.dump(owner) and script.one_rank_guard(node) is None:
                     return False
     return True
+
+
+def _is_of_lightning(script: Script, call: ast.Call) -> bool:
+    """Whether a call stands in a module or a callback of Lightning's, which makes the group."""
+    bases = [script.resolve(base) or "" for base in getattr(script.tree.class_of(call), "bases", ())]
+    return any(base.partition(".")[0] in LIGHTNINGS for base in bases)
+
+
+def _is_logged(script: Script, owner: ast.expr) -> bool:
+    """Whether a metric is handed to ``log``: Lightning computes it on all ranks, before some of the hooks."""
+    code = ast.dump(owner)
+    logs = [each for each in script.nodes(ast.Call) if last_name(each.func) in {"log", "log_dict"}]
+    return any(ast.dump(part) == code for each in logs for part in ast.walk(each))
 
 
 def _is_metric(script: Script, node: ast.expr) -> bool:

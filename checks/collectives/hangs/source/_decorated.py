@@ -1,16 +1,16 @@
-"""A decorator of the script's own that runs a function on one rank alone, and the function that communicates."""
+"""Decorators that run a function on one rank alone, the script's own or a framework's, where it communicates."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Fix, calls_at, last_name, tree_of
+from ddpdoctor.check import DECORATORS, Fix, calls_at, last_name, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddpdoctor.check import Site
+    from ddpdoctor.check import Script, Site
 
 
 def without_decorator(stack: Sequence[Site], site: Site) -> Fix | None:
@@ -38,4 +38,14 @@ def without_decorator(stack: Sequence[Site], site: Site) -> Fix | None:
                     "rank is to write stays under a test",
                     diff=f"-@{named}\n def {each.name}({ast.unparse(each.args)}):",
                 )
+    return None
+
+
+def decorator_of_one_rank(script: Script, node: ast.AST) -> ast.expr | None:
+    """Return the framework's decorator by which one rank alone runs the function around a node."""
+    decorators: list[ast.expr] = getattr(script.function(node), "decorator_list", [])
+    for decorator in decorators:
+        bare = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if DECORATORS.search(script.resolve(bare) or ast.unparse(bare)):
+            return decorator
     return None
