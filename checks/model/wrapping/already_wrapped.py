@@ -5,8 +5,9 @@
 A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
 all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
 device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
-the state dict; DDP inside of DeepSpeed's engine, or given to `accelerator.prepare`, averages all gradients twice. A
-factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and says so.
+the state dict; DDP inside of DeepSpeed's engine, or given to `accelerator.prepare`, `fabric.setup`, Ray Train's
+`prepare_model` or Ignite's `auto_model`, averages all gradients twice. A factory that wraps the whole model is no
+fault: ddpdoctor then examines what is inside, and says so.
 
 ## How to be sure
 
@@ -116,10 +117,39 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield from _again(script, call, model, " by DeepSpeed", once)
 
 
+@lint
+def by_frameworks(script: Script) -> Iterator[Finding]:
+    """Look for a wrapper that a framework is given, whose function wraps as well."""
+    for call in script.calls(*BARE_FOR):
+        by, named = BARE_FOR[script.resolve(call.func) or ""]
+        if (model := given(call, 0, "model")) and keyword(call, "parallel_strategy") is None:
+            yield from _again(script, call, model, f" by {by}", _bare(by, named))
+    for call in script.nodes(ast.Call) if script.calls(*FABRICS) else ():
+        match call:
+            case ast.Call(func=ast.Attribute(attr="setup" | "setup_module", value=owner), args=[model, *_]) if (
+                script.is_a(owner, *FABRICS)
+            ):
+                yield from _again(script, call, model, " by Fabric", _bare("Fabric", "fabric.setup"))
+
+
 BY_HAND = "model = DDP(model, device_ids=[accelerator.local_process_index])"
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 ENGINE = "engine, *_ = deepspeed.initialize(model=DDP(model), ...)"
 BARE = "engine, *_ = deepspeed.initialize(model=model, ...)"
+FABRICS = ("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric")
+RAY, IGNITE = ("Ray Train", "ray.train.torch.prepare_model"), ("Ignite", "idist.auto_model")
+BARE_FOR = {
+    "ray.train.torch.prepare_model": RAY,
+    "ignite.distributed.auto_model": IGNITE,
+    "ignite.distributed.auto.auto_model": IGNITE,
+}
+"""Functions of frameworks that wrap the model they are given, with the framework and how it writes them."""
+
+
+def _bare(by: str, named: str) -> Fix:
+    return Fix(
+        f"give {by} the bare model, which it wraps", diff=f"-model = {named}(DDP(model))\n+model = {named}(model)"
+    )
 
 
 def _again(script: Script, call: ast.Call, model: ast.expr, by: str, fix: Fix) -> Iterator[Finding]:
