@@ -9,7 +9,10 @@ wrote the files of its own ranks to a disk that the others do not see.
 
 ## How to be sure
 
-`ls` in the folder of the checkpoint: how many such files there are, on each host.
+`ls` in the folder of the checkpoint: how many such files there are, on each host. Accelerate's `load_state` passes over
+the random states that it does not find, and tells it in a line of level INFO alone.
+
+In a source (`ddpdoctor lint`): `accelerator.save_state()` stands where the main process alone comes.
 
 ## How to mend it
 
@@ -18,18 +21,36 @@ other random numbers.
 
 ## Versions and sources
 
-Holds for torch 2.2 and later: the words are those of accelerate and transformers in reports; not run here. Sources:
+Holds for torch 2.2 and later: the words are those of accelerate and transformers in reports; seen with accelerate 1.15:
+the main process alone has saved, and no error follows. Sources:
 accelerate/checkpointing.py, `load_accelerator_state`; transformers/trainer.py, `_load_rng_state`.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    ACCELERATOR,
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    lint,
+    log_pattern,
+)
 
 from ..._hosts.launched import REMOVING
+from ...collectives.hangs.source._all_ranks import others_have_a_branch
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP840", Severity.ERROR)
 MISSING = (
@@ -37,7 +58,32 @@ MISSING = (
     r"(?P<stem>rng_state|random_states?|scheduler|sampler|(?:[\w.]*_)?(?:rank|model_states|optim_states))_0*(?P<rank>\d+)"
     r"(?P<rest>[^/'\n]{0,80})'"
 )
+NUMBERS = "automatic_checkpoint_naming"
 SAVES = re.compile(r"torch\.save\(|save_pretrained\(|_save_checkpoint|\bopen\([^\n]*['\"][wax]b?['\"]")
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for ``save_state`` of Accelerate, each process of which has random states of its own to write."""
+    for call in script.nodes(ast.Call) if "save_state" in script.text else ():
+        match call.func:
+            case ast.Attribute(attr="save_state", value=owner) if script.is_a(owner, ACCELERATOR):
+                guard = script.one_rank_guard(call)
+            case _:
+                continue
+        if guard is None or others_have_a_branch(script, guard.test, call) or NUMBERS in script.text:
+            continue  # where it numbers its folders it waits for all: rank0-only-collective
+        yield Finding(
+            f"{script.code(call.func)} is called by the main process alone: the random states of the others are not "
+            "saved, and a resumed training draws other numbers on them",
+            (script.seen(call, "a call of all processes"), script.seen(guard.test)),
+            Fix(
+                "let all processes call it: what one of them is to write it writes alone",
+                diff=f"-if {script.code(guard.test)}:\n-    {script.code(call)}\n+{script.code(call)}",
+            ),
+            script.place(call),
+            severity=Severity.NOTE,
+        )
 
 
 @log_pattern(MISSING, plain=True)

@@ -16,8 +16,9 @@ a file with some, and no other rank has saved its own to the end of the training
 `type(torch.load(path, weights_only=False)["..."])` is DTensor, or its shape is not the parameter's.
 
 In a source (`ddpdoctor lint`): one rank alone comes to `get_model_state_dict(model)`, or its like, of a file that calls
-`fully_shard`, without `full_state_dict=True`, and hands what it returns to `torch.save`. It does not wait for the other
-ranks: it returns at once, with DTensors of its own shards.
+`fully_shard`, without `full_state_dict=True`, or to `model.state_dict()` of what `fully_shard` has split, and hands
+what it returns to `torch.save`. It does not wait for the other ranks: it returns at once, with DTensors of its own
+shards.
 
 ## How to mend it
 
@@ -62,6 +63,7 @@ from ddpdoctor.check import (
 )
 
 from ..._frameworks.fsdp2 import OF_SHARDS, gathers
+from ..._frameworks.fully_sharded import is_fully_sharded
 from ..._scripts.source import target
 from .._whole import WHOLE
 
@@ -112,6 +114,31 @@ def in_source(script: Script) -> Iterator[Finding]:
                     "gather the shards on all ranks, and let this rank write",
                     diff="+options = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
                     f"+state = {whole}   # on all ranks\n if rank == 0:\n"
+                    f"-    {script.code(call)}\n+    torch.save(state, path)",
+                ),
+                script.place(call),
+            )
+
+
+@lint
+def asked_for_its_own(script: Script) -> Iterator[Finding]:
+    """Look for the ``state_dict()`` of fully_shard's model, which one rank alone asks for and saves."""
+    for call in script.nodes(ast.Call) if any(script.calls(FULLY_SHARD)) else ():
+        match call.func:
+            case ast.Attribute(attr="state_dict", value=model) if is_fully_sharded(script, model):
+                guard = script.one_rank_guard(call)
+            case _:
+                continue
+        if guard is not None and (save := _saved(script, call)) is not None:
+            name = script.code(model)
+            yield Finding(
+                f"one rank alone saves {script.code(call)}, which gives it the shards that it holds itself: the file "
+                "has no others",
+                (script.seen(save, "all shards, gathered on all ranks"), script.seen(guard.test)),
+                Fix(
+                    "gather the shards on all ranks, and let this rank write",
+                    diff="+options = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
+                    f"+state = get_model_state_dict({name}, options=options)   # on all ranks\n if rank == 0:\n"
                     f"-    {script.code(call)}\n+    torch.save(state, path)",
                 ),
                 script.place(call),
