@@ -14,6 +14,9 @@ keep DDP from averaging. ddpdoctor says it when that held for thirty steps, or f
 ended; a shorter one leaves open whether the script would have averaged by hand later on. Where it held for some steps
 alone (a last window with fewer micro-batches, two counters that do not agree), the weights must differ since then.
 
+In a source (`ddpdoctor lint`): what no_sync is entered by is true in the micro-batch that the one step of the function
+follows, and the function exchanges nothing by itself.
+
 ## How to mend it
 
 Leave no_sync for the last micro-batch before each step.
@@ -29,6 +32,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     FABRIC,
@@ -42,11 +46,17 @@ from ddpdoctor.check import (
     StepSampled,
     SyncSkipped,
     Training,
+    lint,
     place,
     watch,
 )
 
 from .._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together, within_no_sync
+from ._at_step import holds_at_step, is_followed, the_step
+from ._entered import entered_by_a_test
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
 PLAIN = Fix(
@@ -78,6 +88,22 @@ OF_FABRIC = Fix(
 )
 SURE = 30  # steps: who averages parameters by hand does so more often
 FEWEST = 2
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a test by which no_sync is entered, and that holds where the optimizer steps."""
+    for context, test, holds, by in entered_by_a_test(script):
+        step = the_step(script, context)
+        if step is None or is_followed(script, context, step) or holds_at_step(script, test, step) is not holds:
+            continue
+        yield Finding(
+            f"{script.code(context.func)} is entered in the micro-batch that {script.code(step)} follows: its "
+            "gradients are not averaged",
+            (script.seen(context, "left in the last micro-batch before each step"), script.seen(step)),
+            OF_FABRIC if by is FABRIC else PLAIN,
+            script.place(context),
+        )
 
 
 @watch(StepSampled)

@@ -10,7 +10,8 @@ added to a later step: gradients come late, of weights that are no more. Nothing
 ## How to be sure
 
 Print the flag beside each `backward()` and `step()`: the last one before a step is False. ddpdoctor (`ddpdoctor run`)
-looks, in compared steps, whether whole gradients are there when the optimizer begins to step.
+looks, in compared steps, whether whole gradients are there when the optimizer begins to step. In a source (`ddpdoctor
+lint`): what the switch is given is false in the micro-batch that the one step of the function follows.
 
 ## How to mend it
 
@@ -33,11 +34,52 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, LeftWhole, Place, Severity, Training, tree_of, watch
+from ddpdoctor.check import (
+    FULLY_SHARD,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    LeftWhole,
+    Place,
+    Severity,
+    Training,
+    last_name,
+    lint,
+    tree_of,
+    watch,
+)
+
+from ..accumulation._at_step import holds_at_step, the_step
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP1509", Severity.ERROR)
 SURE = 2  # steps
+SENDS = Fix(
+    "let the last backward before each step send the gradients",
+    diff="+last = (index + 1) % accumulate == 0\n+model.set_requires_gradient_sync(last)\n"
+    " loss.backward()\n+if last:\n     optimizer.step()",
+)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a test by which gradients are sent, and that does not hold where the optimizer steps."""
+    calls = [each for each in script.nodes(ast.Call) if _is_switch(each)] if any(script.calls(FULLY_SHARD)) else []
+    for call in calls if len(calls) == 1 else ():
+        test, step = call.args[0], the_step(script, call)
+        if step is not None and holds_at_step(script, test, step) is False:
+            code = script.code(test)
+            yield Finding(
+                f"gradients are not sent in the micro-batch that {script.code(step)} follows: `{code}` is false there",
+                (script.seen(call, "true in the last micro-batch before each step"), script.seen(step)),
+                SENDS,
+                script.place(call),
+            )
 
 
 @watch(LeftWhole)
@@ -57,13 +99,13 @@ def while_training(event: LeftWhole, training: Training) -> Iterator[Finding]:
                 str(event.site or ""),
             ),
         ),
-        Fix(
-            "let the last backward before each step send the gradients",
-            diff="+last = (index + 1) % accumulate == 0\n+model.set_requires_gradient_sync(last)\n"
-            " loss.backward()\n+if last:\n     optimizer.step()",
-        ),
+        SENDS,
         Place(file=file or None, line=line or None),
     )
+
+
+def _is_switch(call: ast.Call) -> bool:
+    return last_name(call.func) == "set_requires_gradient_sync" and bool(call.args)
 
 
 def _switch(event: LeftWhole) -> tuple[str, int] | None:
