@@ -11,13 +11,15 @@ the plain model. With equal counts and another order nothing is raised, and ever
 ## How to be sure
 
 Compare `[len(g["params"]) for g in state["param_groups"]]` with `[len(g["params"]) for g in optimizer.param_groups]`;
-`ddpdoctor inspect last.pt` shows the counts in the file.
+`ddpdoctor inspect last.pt` shows the counts in the file. In a source (`ddpdoctor lint`): what
+`FSDP.optim_state_dict(model, optimizer)` has gathered is loaded, and nothing in the file makes parts of it.
 
 ## How to mend it
 
 Build model, freezing and groups exactly as in the run that saved, then load. Where the model has changed, load the
 model's weights alone and begin with a new optimizer. Under FSDP use
-`torch.distributed.checkpoint.state_dict.get_optimizer_state_dict` and `set_optimizer_state_dict`, which go by name.
+`torch.distributed.checkpoint.state_dict.get_optimizer_state_dict` and `set_optimizer_state_dict`, which go by name;
+what `FSDP.optim_state_dict` gave goes through `FSDP.optim_state_dict_to_load(model, optimizer, state)` first.
 
 ## Versions and sources
 
@@ -26,10 +28,30 @@ Holds for all versions of torch. Source: torch/optim/optimizer.py, `load_state_d
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    FSDP,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Record,
+    Severity,
+    lint,
+    log_pattern,
+    tree_of,
+)
+
+from ._whole_optimizer import TO_LOAD, loaded_as_they_are
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP814", Severity.ERROR)
 SHARD = 1000  # elements of which a multiple is no chance
@@ -89,6 +111,9 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a step in which the state of a parameter and its gradient are of different sizes."""
     if not re.search(r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\.", record.text):
         return
+    if (whole := _whole_of(record, match)) is not None:
+        yield whole
+        return
     few, many = sorted((int(match["one"]), int(match["other"])))
     times = round(many / few) if few else 0
     # flat shards are padded by less than an element for each rank
@@ -139,6 +164,39 @@ def on_other_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "    print(p.device, p.dtype, {k: (v.device, v.dtype) for k, v in held.items() if torch.is_tensor(v)})\nE",
         ),
     )
+
+
+def _whole_of(record: Record, match: re.Match[str]) -> Finding | None:
+    """Return what is said where the script that failed loads the whole state of FSDP's optimizer as it is."""
+    file = record.place.file
+    found = next(loaded_as_they_are(tree_of(file)), None) if file else None
+    if file is None or found is None:
+        return None
+    load, saved = found
+    return Finding(
+        f"the optimizer's state and a gradient do not fit: {match['one']} and {match['other']} elements. The whole "
+        "state that FSDP gathered was loaded, and each rank holds a part",
+        (
+            record.proof(match, "a state of this rank's part of its parameter"),
+            Evidence(ast.unparse(load), "what optim_state_dict_to_load makes of it", f"{file}:{load.lineno}"),
+            Evidence(ast.unparse(saved), "", f"{file}:{saved.lineno}"),
+        ),
+        TO_LOAD,
+        Place(file=file, line=load.lineno),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a state that FSDP has gathered, and that the same file loads without having its part made of it."""
+    for load, saved in loaded_as_they_are(script.tree) if any(script.calls(FSDP)) else ():
+        yield Finding(
+            f"{script.code(load.func)} is given the whole state that FSDP gathers, and each rank holds a part: the "
+            "first step fails",
+            (script.seen(load, "what FSDP.optim_state_dict_to_load makes of it"), script.seen(saved)),
+            TO_LOAD,
+            script.place(load),
+        )
 
 
 def _of_shards(times: int, *, is_larger: bool) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     ACCELERATOR,
-    HOROVOD,
     Ailment,
     Evidence,
     FileWritten,
@@ -58,23 +57,14 @@ from ..._frameworks.trainer import in_callbacks, saved_behind_train, trainers, t
 from ..._scripts.source import is_own
 from .._whole import WHOLE
 from ._after_fit import written_after_fit
+from ._by_one import fix_in, fix_of, right_in
 from ._sharded_state import is_always_sharded, sharding_of
-from ._shared_path import depends_on_rank, diff_guarded, is_reached, on_one_rank
+from ._shared_path import depends_on_rank, is_reached
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP851", Severity.ERROR)
-BY_ONE = Fix(
-    "let rank 0 write, beside the final name, and the others wait",
-    diff="-torch.save(state, path)\n+if torch.distributed.get_rank() == 0:\n"
-    '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
-    "+torch.distributed.barrier()",
-)
-WITH_HOROVOD = Fix(
-    BY_ONE.summary,
-    diff=BY_ONE.diff.replace("torch.distributed.get_rank()", "hvd.rank()").replace("torch.distributed.", "hvd."),
-)
 
 
 @watch(FileWritten)
@@ -98,7 +88,7 @@ def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
                 f"rank {second.rank}",
             ),
         ),
-        WHOLE if event.shards else WITH_HOROVOD if training.framework is HOROVOD else BY_ONE,
+        fix_of(event, training),
         place(event.site),
     )
 
@@ -132,10 +122,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
-            (script.seen(call, on_one_rank(script)),),
-            WITH_HOROVOD
-            if script.frameworks == {"horovod"}
-            else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
+            (script.seen(call, right_in(script)),),
+            fix_in(script, call, by_horovod=script.frameworks == {"horovod"}),
             script.place(call),
         )
 

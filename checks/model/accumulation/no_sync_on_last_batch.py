@@ -170,7 +170,7 @@ def _finding(event: StepSampled, step: Step, training: Training, *, always: bool
                 "on every rank",
             ),
         ),
-        OF_FABRIC if training.framework is FABRIC else PLAIN,
+        OF_FABRIC if training.framework is FABRIC else PLAIN if always else LAST,
         place(line(SyncSkipped, step, training)),
         ambiguity=_too_short(event) if always and event.number < SURE and not event.synced else None,
     )
