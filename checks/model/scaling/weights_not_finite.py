@@ -53,6 +53,7 @@ from ddpdoctor.check import (
 
 from ..._ledgers.ledger import built, of_all_ranks
 from .._alike import earlier
+from ._without_values import without_values
 
 if TYPE_CHECKING:
     from ..._ledgers.sheets import Print
@@ -101,7 +102,8 @@ def of_parts(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     lost = [not any(map(_is_number, step.values())) for step in past]
     if lost[:2] == [True, False] or lost == [True]:
         last = past[1] if past[1:] else {}
-        yield _finding("the loss is no number any more on all ranks", None, ranks, last, training)
+        found = _finding("the loss is no number any more on all ranks", None, ranks, last, training)
+        yield found if last else without_values(found)
 
 
 def _finding(what: str, evidence: Evidence | None, ranks: Ranks, last: Ranks, training: Training) -> Finding:

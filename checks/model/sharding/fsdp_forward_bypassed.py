@@ -60,6 +60,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._released import BEFORE_BACKWARD, BEFORE_FORWARD, PARTLY, SEARCH, of_state_dict
+
 AILMENT = Ailment("DDP582", Severity.ERROR)
 SAID = re.compile(
     r"mat2 must be a matrix, got 1-D tensor|'weight' must be 2-D|weight should have at least three dimensions"
@@ -67,21 +69,6 @@ SAID = re.compile(
     r"|mat \(\d+x\d+\), vec \(0\)|its data is not allocated yet|out of bounds for storage of size 0"
 )
 WRAPPED_BY = r"ully_sharded|ullySharded|FSDP|fsdp|eepspeed|eepSpeed|ZeRO"
-BEFORE_FORWARD = (
-    "the script calls the module that was wrapped, or a method of it, in place of the wrapper",
-    "an auto-wrap policy put the layer into a unit other than the one whose forward uses it (tied weights)",
-    "under ZeRO 3 the weight is read outside of a forward (deepspeed.zero.GatheredParameters)",
-)
-BEFORE_BACKWARD = (
-    "activation checkpointing is around the wrapper in place of inside of it, or reentrant",
-    "two forwards were made before this backward, or a second backward goes through the same graph",
-    "an autograd.Function kept a view of the weight (weight.t()), and the wrapper's hooks do not see its backward",
-    BEFORE_FORWARD[0],
-)
-SEARCH = (
-    "grep -rnE 'FSDP\\(|FullyShardedDataParallel\\(|fully_shard\\(|\\.module\\.|zero3|stage.?3|checkpoint_wrapper|"
-    "use_reentrant|save_for_backward' --include=*.py ."
-)
 THROUGH = re.compile(r"[/\\]distributed[/\\]fsdp[/\\]")
 
 
@@ -166,6 +153,9 @@ def of_a_view(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
 @log_pattern(r"RuntimeError: setStorage: [^\n]{1,300}?out of bounds for storage of size 0", context=(WRAPPED_BY,))
 def of_released(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a weight whose memory is released between the passes: nobody but a sharding wrapper does so."""
+    if (asked := of_state_dict(record, match)) is not None:
+        yield asked
+        return
     shown = log.first(WRAPPED_BY)
     backward = re.search(r"\bbackward\b", record.text) is not None
     yield Finding(
@@ -211,6 +201,3 @@ def of_its_own_order(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             SEARCH,
         ),
     )
-
-
-PARTLY = "a loss that a part of the units takes no part in, or that no wrapper's forward made (a discriminator, a turn)"
