@@ -116,6 +116,7 @@ from ddpdoctor.frameworks import (
     FRAMEWORK_WORDS as FRAMEWORK_WORDS,
     HOROVOD as HOROVOD,
     LIGHTNING as LIGHTNING,
+    RAY as RAY,
     TRAINER as TRAINER,
     Framework as Framework,
 )

@@ -13,7 +13,7 @@ class Framework:
     ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch, ``agree`` tells all ranks
     whether a ``{test}`` holds on one of them; empty where it has no word of its own. ``splits_streams``: it shares
     IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share. ``wait``
-    has all ranks wait for each other.
+    has all ranks wait for each other, ``first`` is true on the first of them alone.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Framework:
     splits_streams: bool = True
     shards: str = ""
     wait: str = "torch.distributed.barrier()"
+    first: str = "torch.distributed.get_rank() == 0"
 
 
 TRAINER = Framework(
@@ -39,6 +40,7 @@ TRAINER = Framework(
     wait="args.distributed_state.wait_for_everyone()   # args: TrainingArguments",
     call=" def compute_loss(self, model, inputs, ...):\n"
     "-    outputs = self.model(**inputs)\n+    outputs = model(**inputs)",
+    first="args.process_index == 0",
 )
 FABRIC = Framework(
     "Fabric",
@@ -51,6 +53,7 @@ FABRIC = Framework(
     "or, for a method besides forward\n+model.mark_forward_method('training_step')",
     agree="+flag = fabric.all_reduce(torch.tensor(float({test})), reduce_op='sum')   # called by all ranks",
     splits_streams=False,
+    first="fabric.is_global_zero",
 )
 LIGHTNING = Framework(
     "Lightning",
@@ -63,6 +66,7 @@ LIGHTNING = Framework(
     unused='Trainer(strategy="ddp_find_unused_parameters_true")',
     agree="+flag = self.trainer.strategy.reduce_boolean_decision(bool({test}), all=False)   # called by all ranks",
     splits_streams=False,
+    first="trainer.is_global_zero",
 )
 ACCELERATE = Framework(
     "Accelerate",
@@ -75,6 +79,7 @@ ACCELERATE = Framework(
     agree="+flag = accelerator.reduce(torch.tensor(float({test}), device=accelerator.device))   # called by all ranks",
     shards="BatchSamplerShard",
     wait="accelerator.wait_for_everyone()",
+    first="accelerator.is_main_process",
 )
 RAY = Framework(
     "Ray Train",
@@ -85,6 +90,7 @@ RAY = Framework(
     epoch=" for epoch in range(epochs):\n+    if ray.train.get_context().get_world_size() > 1:\n"
     "+        loader.sampler.set_epoch(epoch)\n     for batch in loader:",
     splits_streams=False,
+    first="ray.train.get_context().get_world_rank() == 0",
 )
 IGNITE = Framework(
     "Ignite",
@@ -102,6 +108,7 @@ IGNITE = Framework(
     "+    loader.sampler.set_epoch(engine.state.epoch - 1)\n trainer.run(loader, max_epochs=epochs)",
     agree="+flag = idist.all_reduce(float({test}))   # called by all ranks",
     splits_streams=False,
+    first="idist.get_rank() == 0",
 )
 DEEPSPEED = Framework(
     "DeepSpeed",
@@ -124,6 +131,7 @@ HOROVOD = Framework(
     agree="+flag = hvd.allreduce(torch.tensor(float({test})))   # called by all ranks",
     splits_streams=False,
     wait="hvd.barrier()",
+    first="hvd.rank() == 0",
 )
 FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE, RAY, IGNITE, DEEPSPEED, HOROVOD)
 FRAMEWORK_WORDS = {each.name: each for each in FRAMEWORKS}

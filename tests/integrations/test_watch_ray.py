@@ -28,6 +28,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def train_func(config):
     mode = config["mode"]
+    if mode == "group":
+        dist.init_process_group("gloo")
     model = ray.train.torch.prepare_model(torch.nn.Linear(8, 2))
     loader = DataLoader(TensorDataset(torch.arange(512.0).reshape(64, 8) / 512), batch_size=4, shuffle=True)
     if mode not in ("loader", "watched"):
@@ -35,7 +37,7 @@ def train_func(config):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     rank = ray.train.get_context().get_world_rank()
     for epoch in range(3):
-        if mode == "healthy":
+        if mode in ("healthy", "score"):
             loader.sampler.set_epoch(epoch)
         for (x,) in loader:
             optimizer.zero_grad()
@@ -43,7 +45,9 @@ def train_func(config):
             optimizer.step()
         if mode == "barrier" and rank == 0:
             dist.barrier()
-        if mode != "report":
+        if mode == "score":
+            ray.train.report({"epoch": epoch, "score": 0.5 + rank / 10})
+        elif mode != "report":
             ray.train.report({"epoch": epoch})
         elif rank == 0:
             ray.train.report({"epoch": epoch})
@@ -56,7 +60,10 @@ if __name__ == "__main__":
     ray.init(num_cpus=4, include_dashboard=False)
     trainer = TorchTrainer(
         train, train_loop_config={"mode": sys.argv[1]}, scaling_config=ScalingConfig(num_workers=2),
-        run_config=ray.train.RunConfig(storage_path=sys.argv[2]),
+        run_config=ray.train.RunConfig(
+            storage_path=sys.argv[2],
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score"),
+        ),
     )
     trainer.fit()
 """
@@ -92,6 +99,8 @@ def test_a_healthy_one_gets_no_finding(watched: Watched) -> None:
         ("report", "rank0-only-collective", "ray.train.report"),
         ("barrier", "rank0-only-collective", "barrier"),
         ("loader", "no-distributed-sampler", "ray.train.torch.prepare_data_loader"),
+        ("group", "process-group-initialized-twice", "torch_config"),
+        ("score", "monitored-metric-of-one-rank", "ray.train.report"),
     ],
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, told: str) -> None:

@@ -27,6 +27,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: Python document
 from __future__ import annotations
 
 from collections.abc import Iterator
+from linecache import getline
 
 from ddpdoctor.check import Ailment, Evidence, FileOpened, Finding, Fix, Severity, Training, place, watch
 
@@ -40,7 +41,7 @@ def while_training(event: FileOpened, training: Training) -> Iterator[Finding]:
         return
     others = training.of(FileOpened, path=event.path, writes=True, site=event.site, communications=event.communications)
     ranks = {each.rank: each for each in others if each.rank is not None}
-    if len(ranks) < 2:  # noqa: PLR2004 - one rank alone
+    if len(ranks) < 2 or _is_one_of_several(event, training):  # noqa: PLR2004 - one rank alone
         return
     how = "append to" if event.appends else "write"
     name = event.path.rpartition("/")[2]
@@ -55,11 +56,26 @@ def while_training(event: FileOpened, training: Training) -> Iterator[Finding]:
             )
             for rank, each in sorted(ranks.items())[:4]
         ),
-        Fix(
-            "let rank 0 write",
-            diff="+if torch.distributed.get_rank() == 0:\n"
-            f"     with open({name!r}, {'a' if event.appends else 'w'!r}) as file: ...",
-        ),
+        _fix(event, training, name),
         place(event.site),
         severity=Severity.NOTE if event.appends else None,
     )
+
+
+def _is_one_of_several(event: FileOpened, training: Training) -> bool:
+    """Whether the same line has opened another file on several ranks before, as one that copies a folder does."""
+    here = training.of(FileOpened, writes=True, site=event.site, communications=event.communications)
+    before: dict[str, set[int | None]] = {}
+    for each in here:
+        if each.path != event.path and each.time < event.time:
+            before.setdefault(each.path, set()).add(each.rank)
+    return any(len(ranks) > 1 for ranks in before.values())
+
+
+def _fix(event: FileOpened, training: Training, name: str) -> Fix:
+    """Return the line behind a test that is true on one rank, in the words of the framework that trains."""
+    framework = training.framework
+    test = framework.first if framework is not None else "torch.distributed.get_rank() == 0"
+    line = getline(event.site.file, event.site.line).strip() if event.site else ""
+    line = line or f"with open({name!r}, {'a' if event.appends else 'w'!r}) as file: ..."
+    return Fix("let rank 0 write", diff=f"+if {test}:\n-{line}\n+    {line}")

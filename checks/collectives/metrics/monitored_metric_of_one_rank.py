@@ -39,8 +39,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATE,
-    FABRIC,
     Ailment,
     Evidence,
     Finding,
@@ -60,6 +58,7 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import shares_gradients
+from ._averaged import PLATEAU, REDUCED, TRAINER, fix_of
 from ._monitored import callbacks, trained_in_ranks, unsynced
 from ._plateau import own_steps
 
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP770", Severity.WARNING)
 SHOWN = 8
 APART = 1e-6  # relative: what is reduced is equal to the last bit
-PLATEAU = "ReduceLROnPlateau"
 UNSYNCED = r"It is recommended to use `self\.log\('(?P<name>[^']+)', \.\.\., sync_dist=True\)`"
 REPORTS = "Trainer."  # of Lightning: test, validate
 
@@ -91,46 +89,16 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
     )
     if event.by == PLATEAU and not shares_gradients(event.pid, training):
         return  # models of their own, an ensemble say
-    is_trainers = event.by == "Trainer"
+    is_trainers = event.by == TRAINER
     what = f"{event.by} decides by {event.name}"
     if is_trainers or event.by.startswith(REPORTS):
         what = f"{'the ' if is_trainers else ''}{event.by} reports {event.name}"
     yield Finding(
         f"{what}, which each rank has from its own share of the data",
         (Evidence(f"{event.name}: {shown}", "the same on all ranks", f"after step {event.step}"),),
-        Fix(
-            "leave evaluate to Trainer: compute_metrics gets the predictions of all ranks",
-            diff="-def evaluate(self, ...):\n+trainer = Trainer(..., compute_metrics=compute_metrics)",
-        )
-        if is_trainers
-        else _reduced(training)
-        if event.by == PLATEAU
-        else Fix(
-            "average it over the ranks where it is logged; log a torchmetrics object itself",
-            diff=f'-self.log("{event.name}", value)\n+self.log("{event.name}", value, sync_dist=True)',
-        ),
+        fix_of(event, training),
         Place(file=event.file, line=line) if line else place(event.site),
     )
-
-
-REDUCED = Fix(
-    "reduce the metric on all ranks before the scheduler sees it",
-    diff="+total = torch.tensor([loss_sum, count], device=device)\n+torch.distributed.all_reduce(total)\n"
-    "-scheduler.step(loss_sum / count)\n+scheduler.step((total[0] / total[1]).item())",
-)
-
-
-def _reduced(training: Training) -> Fix:
-    """Return how the metric is reduced, in the words of the framework that trains."""
-    framework = training.framework
-    reduced = {
-        ACCELERATE.name: "+total = accelerator.reduce(torch.tensor([loss_sum, count], device=accelerator.device))\n",
-        FABRIC.name: '+total = fabric.all_reduce(torch.tensor([loss_sum, count]), reduce_op="sum")\n',
-    }.get(framework.name if framework is not None else "")
-    if reduced is None:
-        return REDUCED
-    return Fix(REDUCED.summary, diff=f"{reduced}-scheduler.step(loss_sum / count)\n"
-               "+scheduler.step((total[0] / total[1]).item())")  # fmt: skip
 
 
 def _differ(values: dict[int, float | None]) -> bool:

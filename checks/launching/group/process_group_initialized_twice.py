@@ -30,74 +30,29 @@ torch 2.1, a ValueError since).
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    ACCELERATOR,
     INIT,
     Ailment,
     Finding,
     Fix,
     Log,
     Record,
+    Script,
     Severity,
-    keyword,
     lint,
     log_pattern,
 )
 
-from ..._frameworks.ray import training_functions
 from ..._scripts.source import taken_out
-
-if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+from ._made_group import MADE_BY, calls_too_late, maker_at
 
 AILMENT = Ailment("DDP409", Severity.ERROR)
 IMPORTED = r"_bootstrap\._gcd_import|\bimport_module\(|importlib[/\\]__init__\.py|<frozen importlib"
 TWICE = r"trying to initialize the default process group twice"
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """Who has made the group before the script's own call, and how that call is left to it."""
-
-    who: str
-    fix: Fix
-
-
-RAY = Maker(
-    "Ray Train",
-    Fix(
-        "leave it out: Ray Train makes the group before it calls the function; TorchTrainer's "
-        'torch_config=TorchConfig(backend="gloo") tells it the backend',
-        diff='-dist.init_process_group("gloo")\n-trainer = TorchTrainer(train_func, ...)\n'
-        '+trainer = TorchTrainer(train_func, torch_config=TorchConfig(backend="gloo"), ...)',
-    ),
-)
-ACCELERATE = Maker(
-    "Accelerator()",
-    Fix(
-        "leave it out: Accelerate makes the group, with the options that it is told",
-        diff="-dist.init_process_group(backend, timeout=timeout)\n"
-        "+accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend=backend, timeout=timeout)])",
-    ),
-)
-DEEPSPEED = Maker(
-    "deepspeed.init_distributed()",
-    Fix(
-        "leave it to DeepSpeed",
-        diff='-dist.init_process_group("nccl")\n deepspeed.init_distributed("nccl")',
-    ),
-)
-MADE_BY = (("ray/train/", RAY), ("ray\\train\\", RAY))
-"""Folders of frameworks among the frames of the error, where who runs the function has made the group."""
-FIRST = {ACCELERATOR: ACCELERATE, "deepspeed.init_distributed": DEEPSPEED}
-"""Calls of frameworks that make the group where there is none."""
 
 
 @log_pattern(TWICE, context=(IMPORTED,))
@@ -105,7 +60,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """See whether the second call came by way of an import."""
     own = re.search(IMPORTED, record.text)
     again = (record, own) if own else None if record.frames else log.first(IMPORTED)
-    by = next((owner for frames, owner in MADE_BY if frames in record.text), None)
+    by = next((owner for frames, owner in MADE_BY if frames in record.text), None) or maker_at(record.place)
     if by is not None and not again:
         yield Finding(
             f"init_process_group runs a second time in this process: {by.who} has made the group",
@@ -153,31 +108,10 @@ def in_source(script: Script) -> Iterator[Finding]:
 @lint
 def behind_a_framework(script: Script) -> Iterator[Finding]:
     """Look for a call where a framework has made the group already."""
-    functions = [*training_functions(script)] if script.calls(INIT) else []
-    for call in script.calls(INIT):
-        if keyword(call, "world_size") is not None or keyword(call, "rank") is not None:
-            continue  # a group of its own kind, where the framework can be one of a single process
-        made = _made_before(script, call)
-        if made is None and script.function(call) in functions:
-            made = None, RAY
-        if made is None or any("is_initialized" in ast.unparse(each.test) for each in script.guards(call)):
-            continue
-        first, maker = made
+    for call, (first, maker) in calls_too_late(script):
         yield Finding(
             f"{maker.who} has made the process group, and init_process_group is called once more: a ValueError",
             (script.seen(call, "no call"), *((script.seen(first),) if first is not None else ())),
             Fix(maker.fix.summary, diff=maker.fix.diff, edits=taken_out(script, call)),
             script.place(call),
         )
-
-
-def _made_before(script: Script, call: ast.Call) -> tuple[ast.Call | None, Maker] | None:
-    """Return the call of a framework, in a statement before one in its block, that has made the group."""
-    statement = script.tree.statement(call)
-    block = script.tree.block(statement) if statement is not None else []
-    before = block[: block.index(statement)] if statement in block else []
-    for first in script.calls(*FIRST):
-        made = script.tree.statement(first)
-        if made in before and not any("destroy" in ast.unparse(each) for each in before[before.index(made) :]):
-            return first, FIRST[script.resolve(first.func) or ""]
-    return None

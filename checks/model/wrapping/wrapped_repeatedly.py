@@ -25,6 +25,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/nn/parall
 from __future__ import annotations
 
 from collections.abc import Iterator
+from linecache import getline
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Training, Wrapped, place, watch
 
@@ -49,7 +50,7 @@ def while_training(event: Wrapped, training: Training) -> Iterator[Finding]:
                 Evidence("a DistributedDataParallel is wrapped", "the bare model", str(event.site)),
                 Evidence(f"{wrapper.kind} was wrapped", "", str(wrapper.site)),
             ),
-            ONCE,
+            _bare(event, wrapper, training),
             place(event.site),
         )
         return
@@ -66,3 +67,13 @@ def while_training(event: Wrapped, training: Training) -> Iterator[Finding]:
             ONCE,
             place(event.site),
         )
+
+
+def _bare(outer: Wrapped, inner: Wrapped, training: Training) -> Fix:
+    """Return which of two wrappers is to go: the inner one, where a framework has its own."""
+    framework = training.framework
+    first, second = (getline(each.site.file, each.site.line).strip() if each.site else "" for each in (inner, outer))
+    return Fix(
+        f"give {framework.name} the bare model, which it wraps by itself" if framework else "wrap the bare model, once",
+        diff=f"-{first}   # this wrapper is one too many\n {second}" if first and first != second else ONCE.diff,
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.frameworks import LIGHTNING
+from ddpdoctor.frameworks import LIGHTNING, RAY
 from ddpdoctor.watch.events import Monitored
 from ddpdoctor.watch.rank.frameworks.before import before
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.patch import Wrap
@@ -23,6 +25,7 @@ TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
 STAGES = ("validate", "test")  # of Lightning, called beside a fit: they print what rank 0 has
 OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
 OF_A_PROCESS = re.compile(r"time|sec|speed|latency|fps|mem|gpu|cpu|rank", re.IGNORECASE)
+SCORED = re.compile(r"""checkpoint_score_attribute\s*=\s*["'](?P<name>[^"'\n]+)""")
 MOST = 100  # that are told
 
 
@@ -32,6 +35,8 @@ class Metrics:
 
     recorder: Process
     told: set[tuple[str, str, int]] = field(default_factory=set)
+    reports: int = 0
+    """Calls of Ray Train's ``report``."""
 
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
@@ -46,6 +51,7 @@ class Metrics:
             *((f"{package}.{connector}", before(self.recorder, self._of_stage)) for package in LIGHTNING.modules),
             (f"torch.optim.lr_scheduler.{PLATEAU}.step", before(self.recorder, self._of_plateau)),
             ("transformers.trainer.Trainer.log", before(self.recorder, self._of_trainer)),
+            ("ray.train.report", before(self.recorder, self._of_report)),
         ]
 
     def _of_callback(self, callback: Any, trainer: Any, *_: Any, **__: Any) -> None:
@@ -79,6 +85,15 @@ class Metrics:
             if name.startswith(EVALUATION) and not name.endswith(OF_THE_CLOCK) and _number(value) is not None:
                 self._tell(name, value, by=TRAINER, step=trainer.state.global_step, module=trainer)
 
+    def _of_report(self, metrics: Any = None, *_: Any, **__: Any) -> None:
+        """Record the metric by which Ray Train is to keep checkpoints, as the script's file names it."""
+        self.reports += 1
+        site = user_site()
+        scored = SCORED.search(_text(site.file)) if site is not None else None
+        name = scored["name"] if scored else ""
+        if name in dict(metrics or {}):
+            self._tell(name, dict(metrics)[name], by=RAY.name, step=self.reports, module=None)
+
     def _tell(self, name: str, value: Any, *, by: str, step: Any, module: Any) -> None:
         key = by, name, int(step)
         if key not in self.told and len(self.told) < MOST:
@@ -93,6 +108,14 @@ def _loaders(trainer: Any, stage: str) -> Iterable[Any]:
     given = trainer.test_dataloaders if stage == "test" else trainer.val_dataloaders
     given = given.values() if isinstance(given, dict) else given
     return given if isinstance(given, Iterable) and not hasattr(given, "sampler") else (given,)
+
+
+@functools.cache
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _is_shared_out(loader: Any) -> bool:

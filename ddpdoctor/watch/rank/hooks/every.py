@@ -17,7 +17,7 @@ from ddpdoctor.watch.rank.hooks import (
     schedules,
 )
 from ddpdoctor.watch.rank.hooks.parallel import distributed_checkpoint, horovod, joining_in, sharding, tensor_parallel
-from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens
+from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens, ray_workers
 
 EVERY = (
     backward,
@@ -38,6 +38,7 @@ EVERY = (
     models,
     opens,
     optimizers,
+    ray_workers,
     sampled_by_hand,
     schedules,
     sharding,
