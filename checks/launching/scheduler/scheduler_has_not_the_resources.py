@@ -45,6 +45,8 @@ STEP_MEMORY = (
     "Slurm cannot start the step: it asks for more memory than the job has left beside its other steps",
     "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|MinMemory'\nsrun --mem=0 --overlap python train.py   # shares it",
 )
+NO_NODE = r"No available node types can fulfill resource request (?P<needs>\{[^}\n]{1,200}\})"
+"""Ray's autoscaler, of what no node of the cluster has, however long a training waits."""
 ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
 
 
@@ -60,7 +62,7 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
     r"|(?P<desired>Total available GPUs (?P<there>\d+(?:\.0)?) is less than total desired GPUs (?P<wished>\d+))"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
-    context=(ASSIGNED, STARTER, IN_SLURM, MEMORY),
+    context=(ASSIGNED, STARTER, IN_SLURM, MEMORY, NO_NODE),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say who cannot give what, and how it is looked at; a pod that found its node later only waited."""
@@ -71,6 +73,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         return
     if match["desired"]:
         yield _of_a_cluster(record, match)
+        return
+    if match["group"] and (found := log.first(NO_NODE)):
+        yield _of_no_node(
+            record, match, found[0].proof(found[1], "what one node of the cluster has"), found[1]["needs"]
+        )
         return
     kind = next(each for each in (*WHO, "pod") if match[each])
     said, command = WHO[kind]
@@ -115,6 +122,20 @@ def _of_memory(record: Record, match: re.Match[str], said: Evidence) -> Finding:
         Fix(
             "ask for at most what a node has, or for all of it",
             command="sinfo -N -o '%N %P %m' | sort -u | head   # MB of each node\n#SBATCH --mem=0   # all of a node's",
+        ),
+        record.place,
+    )
+
+
+def _of_no_node(record: Record, match: re.Match[str], said: Evidence, needs: str) -> Finding:
+    return Finding(
+        f"no node of the Ray cluster has what one worker of the training asks for: {needs}",
+        (said, record.proof(match)),
+        Fix(
+            "ask for at most what a node has",
+            command="ray status   # Total Usage: what the cluster has",
+            diff="-ScalingConfig(num_workers=2, resources_per_worker={'CPU': 4})\n"
+            "+ScalingConfig(num_workers=2, resources_per_worker={'CPU': 1})",
         ),
         record.place,
     )
