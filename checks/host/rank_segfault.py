@@ -91,6 +91,12 @@ FIXES = {
         command="PYTHONFAULTHANDLER=1 torchrun --standalone --nproc_per_node=1 train.py",
     ),
 }
+OF_STATE = Fix(
+    "ask FSDP for the state without offload_to_cpu where the model is on the CPU: it releases the gathered weights when "
+    "they are moved, and there both are the same memory",
+    diff="-FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n+FullStateDictConfig(rank0_only=True)",
+)
+STATE = re.compile(r"[/\\\\]fsdp[/\\\\]_state_dict_utils\.py$")
 # Where torch itself gives up: gloo ends a process so that gets more than it expects, which other checks tell.
 OF_THE_GROUP = re.compile(r"/torch/(?:distributed|autograd|nn/parallel)/")
 STACK = r"Fatal Python error: Segmentation fault"
@@ -176,6 +182,6 @@ def while_training(event: Crashed, training: Training) -> Iterator[Finding]:
             *((Evidence(line, "", f"{site.file}:{site.line}"),) if line else ()),
             *((Evidence("another rank crashed at the same line", "", "faulthandler"),) if others else ()),
         ),
-        FIXES.get(signal, FIX),
+        OF_STATE if STATE.search(called.file) else FIXES.get(signal, FIX),
         place(site, rank=event.rank),
     )

@@ -21,6 +21,7 @@ from ddpdoctor.checkpoint.formats.folders import folder_of
 from ddpdoctor.checkpoint.formats.foreign import foreign
 from ddpdoctor.checkpoint.formats.legacy import magic_end, read_legacy
 from ddpdoctor.checkpoint.lines import one_line
+from ddpdoctor.checkpoint.offered import offered
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.steps import was_killed
@@ -129,9 +130,8 @@ def _directory(path: Path, places: Collection[Location] | None, *, change: bool)
     models, others = models_in(path)
     if len(models) == 1:
         return _file(str(models[0]), places, change=change)
-    names = [each.name for each in (*models, *others)]
-    offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
-    raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
+    told = f"{path} is a directory without the {METADATA} of a distributed checkpoint"
+    raise BadTarget(told + offered(path, (*models, *others), (is_one, folder_of, checkpoints_in)))
 
 
 def is_one(folder: Path) -> bool:
