@@ -92,8 +92,8 @@ FIXES = {
     ),
 }
 OF_STATE = Fix(
-    "ask FSDP for the state without offload_to_cpu where the model is on the CPU: it releases the gathered weights when "
-    "they are moved, and there both are the same memory",
+    "ask FSDP for the state without offload_to_cpu where the model is on the CPU: it releases the gathered weights "
+    "once they are moved, and there both are the same memory",
     diff="-FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n+FullStateDictConfig(rank0_only=True)",
 )
 STATE = re.compile(r"[/\\\\]fsdp[/\\\\]_state_dict_utils\.py$")
