@@ -217,6 +217,18 @@ def test_a_library_that_communicates_is_called_by_its_name(tmp_path: Path) -> No
     assert told_of(Site(str(path), 3, "main"), "barrier", guard).call == "barrier"
 
 
+def test_a_wait_within_a_call_is_told_by_that_call(tmp_path: Path) -> None:
+    """Who reads `engine.save_16bit_model()` sees no handle; who waits for one by himself does."""
+    path = tmp_path / "export.py"
+    path.write_text("engine.save_16bit_model('out')\nwork.wait()\n")
+    guard = "under `if rank == 0`"
+    told = told_of(Site(str(path), 1, "main"), "Work.wait of all_gather_into_tensor", guard)
+
+    assert (told.call, told.does) == ("engine.save_16bit_model('out')", ", in which all_gather_into_tensor is called")
+    assert told.fix.diff.endswith("\n+engine.save_16bit_model('out')")
+    assert told_of(Site(str(path), 2, "main"), "Work.wait of all_reduce", guard).call == "Work.wait of all_reduce"
+
+
 def test_a_loop_whose_loader_communicates_is_called_a_loop(tmp_path: Path) -> None:
     """What the user reads there is a for, and no broadcast."""
     path = tmp_path / "train.py"

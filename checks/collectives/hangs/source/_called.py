@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Fix, Site, calls_at, last_name, loop_at, statement_at, tree_of
 
+from .._pairs import BY_HANDLE
 from ._one_rank import UNPAIRED, called, mend, rewritten, shown
 
 LONGEST = 60  # characters of a call that are shown
@@ -64,6 +65,8 @@ def _of_horovod(operation: str, guard: str) -> Called:
 
 def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
     all_calls = calls_at(site.file, site.line) if site else []
+    if all_calls and not any(last_name(each.func) == "wait" for each in all_calls):
+        operation = operation.removeprefix(BY_HANDLE)  # a wait within what the line calls
     for call in all_calls:
         module, _, name = ast.unparse(call.func).rpartition(".")
         if module in CHECKPOINT and name in TOGETHER:
