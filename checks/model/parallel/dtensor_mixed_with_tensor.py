@@ -29,10 +29,11 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed.tensor's _dispatch.py (up
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, last_name, log_pattern, tree_of
 
 from ._methods import calls_layer, method_beside_forward
 
@@ -53,6 +54,7 @@ THROUGH = Fix(
     diff="-output = model.head(model.encoder(inputs))\n+output = model(inputs)",
 )
 WEIGHT = re.compile(r"line \d+, in forward\n[^\n]*?\b(?P<module>self(?:\.\w+)+)\.weight\b")
+SHARD = frozenset({"fully_shard", "parallelize_module", "distribute_module"})
 OF_LAYERS = frozenset({"mm", "addmm", "bmm", "matmul", "linear", "embedding"})
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
 RECOMPUTED = (
@@ -63,6 +65,7 @@ KEPT = Fix(
     "leave the weights of the outer module gathered between forward and backward, or do not shard inside of it",
     diff="-fully_shard(block)\n+fully_shard(block, reshard_after_forward=False)",
 )
+COPYING = "While copying the parameter named"
 COPIED = "weights are copied between a sharded model and a whole one"
 
 
@@ -70,6 +73,14 @@ COPIED = "weights are copied between a sharded model and a whole one"
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Let the operator say what is likely."""
     op = re.split(r"[^\w.]", record.text[: match.start()][-LONGEST:])[-1]
+    if COPYING in record.text and _shards(record.place.file):
+        yield Finding(
+            "load_state_dict is given whole tensors, and the model's are sharded (DTensor)",
+            (record.proof(match, "only DTensors, or only plain tensors"),),
+            LOADED,
+            record.place,
+        )
+        return
     causes: tuple[str, ...]
     read = [*WEIGHT.finditer(record.text)]
     if read and op.rpartition("aten.")[2].partition(".")[0] in OF_LAYERS:
@@ -94,7 +105,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         else _registered(beside)
         if beside
         else LOADED
-        if "While copying the parameter named" in record.text
+        if COPYING in record.text
         else THROUGH
         if causes[0] is OUTSIDE and calls_layer(record.frames)
         else Fix(
@@ -109,6 +120,11 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "   # after sharding: who is no DTensor",
         ),
     )
+
+
+def _shards(file: str | None) -> bool:
+    """Whether the file of the line that loads shards a model, so that it is the checkpoint that is whole."""
+    return file is not None and any(last_name(each.func) in SHARD for each in tree_of(file).of(ast.Call))
 
 
 def _of_a_weight(record: Record, match: re.Match[str], op: str, module: str) -> Iterator[Finding]:
