@@ -223,7 +223,7 @@ def _same_steps(training: Training) -> Fix:
     framework = training.framework
     agreed = framework.agree if framework is not None and framework.agree else AGREED
     return Fix(
-        "let all ranks do the same steps: a batch that one of them leaves out, all leave out",
+        "let all ranks do the same steps: give each as many batches, and what one of them leaves out, all leave out",
         diff=f"{agreed.format(test='bad')}\n-if bad:\n+if flag:\n     continue",
     )
 

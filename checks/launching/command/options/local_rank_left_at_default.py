@@ -40,8 +40,8 @@ AILMENT = Ailment("DDP495", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report both numbers."""
     yield Finding(
-        f"--local_rank is {match['option']} where LOCAL_RANK is {match['variable']}: the launcher sets the variable and "
-        "passes no option, which keeps its default",
+        f"--local_rank is {match['option']} where LOCAL_RANK is {match['variable']}: the launcher sets the "
+        "variable and passes no option, which keeps its default",
         (record.proof(match, f"args.local_rank={match['variable']}"),),
         Fix(
             "take the option's default from the variable, or start the script by deepspeed",
