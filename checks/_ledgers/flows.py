@@ -57,7 +57,8 @@ class Flow:
         text = ast.unparse(value)
         for name in self._give(target, _names(value), grows=grows):
             self.values.setdefault(name, []).append(value)
-            if grows and SIZES.search(text) and COUNTED.match(name):
+            sized = _sized(getattr(value, "value", value)) or (SIZES.search(text) and COUNTED.match(name))
+            if grows and sized:
                 self.counts.add(name)
             if TOTALS.search(text) or grows:
                 self.totals.add(name)

@@ -151,6 +151,8 @@ FAR = {
     ("permuted", "the ranks permute by themselves"): "slices-overlap",
     ("masked", "numpy is seeded alike"): "same-noise-on-ranks",
     ("masked", "Python's generator is seeded alike"): "same-noise-on-ranks",
+    ("autoencoder", "the noise of the forward is alike on all ranks"): "same-noise-on-ranks",
+    ("autoencoder", "the values are not added up"): "sum-divided-by-own-count",
     ("targets", "the target is copied on rank 0 alone"): "copy-updated-on-some-ranks",
     ("buffered", "not wrapped"): "gradients-not-exchanged",
     ("buffered", "the seed is the rank's"): "slices-overlap",

@@ -11,7 +11,8 @@ With dropout it is the same, and never matters.
 
 Print `torch.rand(1)` on each rank in a step. ddpdoctor (`ddpdoctor run`) compares the states of the generators of
 torch, numpy and Python between the ranks when the model is given its first three batches, and counts how many numbers
-were drawn since the batch came: at least one for each sample. It is a note. What ranks must draw alike (a size for all
+were drawn since the batch came: at least one for each sample; or the source of the wrapped model draws as many in its
+forward, `torch.randn_like(mean)` say. It is a note. What ranks must draw alike (a size for all
 images, a layer that is left out) takes fewer.
 
 The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
@@ -54,6 +55,8 @@ from ..._ledgers.ledger import sheets
 from .._lines import process_seeded_alike
 from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
 from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
+from ._in_forward import noise_in_forward
+from ._states import TORCH, alike, fetched_alike, told_by
 
 if TYPE_CHECKING:
     from ..._ledgers.sheets import Sheet
@@ -63,7 +66,6 @@ LAST = 3  # batch
 SURE = 10  # step
 SAME = 1e-5
 STREAMED = 5  # batches of an iterable data set
-FEWEST = 4  # rows
 GENERATORS = {"torch": "torch.manual_seed", "numpy.random": "numpy.random.seed", "Python's random": "random.seed"}
 
 
@@ -73,10 +75,11 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
     if event.number or event.batch != LAST or not shares_gradients(event.pid, training):
         return
     batches = [training.complete(Drew, loader=event.loader, number=0, batch=batch) for batch in range(1, LAST + 1)]
-    name = next((each for each in GENERATORS if all(_alike(ranks, each) for ranks in batches)), None)
+    name = next((each for each in GENERATORS if all(alike(ranks, each) for ranks in batches)), None)
     if not all(batches):
         return
-    if name is None:
+    within = None if name else noise_in_forward(batches, event, training)
+    if name is None and within is None:
         yield from _in_the_data_set(event, batches[1:], training)
         return
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
@@ -85,13 +88,13 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
         return  # whether their samples differ is not sure
     if any(each.owning_library or each.subgroups for each in started.values()) or training.of(OrderSeen, joins=True):
         return
-    last = batches[-1]
-    drawn = min(_of(each, name)[1] for ranks in batches for each in ranks.values())
+    last, name = batches[-1], name or TORCH
+    drawn = min(told_by(each, name)[1] for ranks in batches for each in ranks.values())
+    how = f"the model draws in its forward, {within}" if within else f"{drawn} numbers or more drawn for each batch of "
     yield Finding(
         f"{len(last)} ranks draw the same random numbers for their batches: {name} is in one state on all",
         tuple(
-            Evidence(f"state {_of(each, name)[0]} at batch {LAST}, {drawn} numbers or more drawn for each batch of "
-                     f"{each.rows}",
+            Evidence(f"state {told_by(each, name)[0]} at batch {LAST}, {how}{'' if within else each.rows}",
                      "another on each rank", f"rank {rank}, the loop of {each.site}")
             for rank, each in last.items()
         )[:8],
@@ -108,7 +111,7 @@ def _in_the_data_set(event: Drew, batches: list[dict[int, Drew]], training: Trai
 
     A sampler that draws index by index does so alike on all ranks, and torch's own has a generator of its own.
     """
-    name = next((each for each in GENERATORS if all(_fetched_alike(ranks, each) for ranks in batches)), None)
+    name = next((each for each in GENERATORS if all(fetched_alike(ranks, each) for ranks in batches)), None)
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     kinds = {each.sampler.kind if each.sampler is not None else "" for each in started.values()}
     if name is None or any(each.owning_library or each.subgroups for each in started.values()):
@@ -200,20 +203,3 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
 def _in_one_state(path: str, step: Sheet) -> bool:
     states = [{each.path: each.state for each in one.held_generators}.get(path) for one in step.ranks.values()]
     return len(set(states)) == 1 and None not in states
-
-
-def _fetched_alike(ranks: dict[int, Drew], name: str) -> bool:
-    told = [next((each for each in drew.fetched if each[0] == name), None) for drew in ranks.values()]
-    enough = all(each is not None and each[2] >= FEWEST for each in told)
-    return enough and len({each[1] for each in told if each is not None}) == 1
-
-
-def _alike(ranks: dict[int, Drew], name: str) -> bool:
-    enough = all(_of(each, name)[1] >= max(each.rows, FEWEST) for each in ranks.values())
-    return enough and len({_of(each, name)[0] for each in ranks.values()}) == 1
-
-
-def _of(event: Drew, name: str) -> tuple[str, int]:
-    """Return the state of a generator, and how many numbers were drawn from it."""
-    told = {library: (state, drawn) for library, state, drawn in event.others}
-    return (event.state, event.drawn) if name == "torch" else told.get(name, ("", 0))
