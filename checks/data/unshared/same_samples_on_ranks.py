@@ -14,9 +14,9 @@ were equal on all ranks in the steps 1, 2, 3 and 10, of gradients that differ fr
 differ by masks or weights that each rank draws, and all ranks' models were given the same rows in the same order.
 
 Silent where nothing brings the ranks' gradients or weights together, as where each rank trains a teacher or a probe of
-its own on purpose, where the data comes from a DataLoader and the model is wrapped (checks of loaders say what is wrong
-there), where there are groups of some ranks or communications within a model, and where each step has the same batch,
-as benchmarks have.
+its own on purpose, where a DataLoader draws indices, or a wrapped model is given its batches as they are (checks of
+loaders say what is wrong there), where there are groups of some ranks or communications within a model, and where each
+step has the same batch, as benchmarks have.
 
 In a source (`ddpdoctor lint`): Lightning is told to put no sampler in (`use_distributed_sampler=False`), trains on
 several devices, and nothing in the project shares out the data; or a wrapped model learns from slices that go from the
@@ -48,16 +48,12 @@ from ddpdoctor.check import (
     OrderSeen,
     RowsGiven,
     Severity,
-    Site,
     StepFingerprinted,
     Training,
     WeightsFingerprinted,
     keyword,
-    last_name,
     lint,
     place,
-    statement_at,
-    tree_of,
     watch,
 )
 
@@ -67,11 +63,12 @@ from ..._ledgers.ledger import same_direction, sheets
 from ..._ledgers.sheets import NEVER, are_equal, multiple_of
 from ..._ledgers.updates import compared, reduces
 from ..._scripts.source import is_own
-from .._cuts import DRAWS, taken_at
+from .._cuts import taken_at
 from .._lines import seeded_alike
 from .._passes import wrappings
 from .._words import shared_out
 from ._by_hand import same_cuts
+from ._drawn import drawn_alike, drawn_by, stream_read
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -110,31 +107,16 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)
     told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(line.local[:8]) if each)
+    where, fix = stream_read(event, training) or (seeded_alike(event.site), drawn_by(seeded_alike(event.site)))
     yield Finding(
         f"{len(last.ranks)} ranks compute the same gradients: each is given the same samples",
         (
             Evidence(f"fingerprint of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
                      f"step {last.number}; the same in the steps 1, 2 and 3"),
         ),
-        shared_out(training, _drawn_by(seeded_alike(event.site)) or MEND),
-        place(seeded_alike(event.site) or event.site),
+        shared_out(training, fix or MEND),
+        place(where or event.site),
     )  # fmt: skip
-
-
-def _drawn_by(seeded: Site | None) -> Fix | None:
-    """Return how each rank comes to draw samples of its own, where the process draws them after one seed on all."""
-    statement = statement_at(tree_of(seeded.file), seeded.line) if seeded is not None else None
-    if seeded is None or not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        return None  # a generator of the script's own, which can be that of the data itself
-    call = statement.value
-    draws = any(last_name(each.func) in {*DRAWS, "randint", "integers"} for each in tree_of(seeded.file).of(ast.Call))
-    if not draws or len(call.args) != 1 or last_name(call.func) not in {"manual_seed", "seed"}:
-        return None
-    said, seed = ast.unparse(call.func), ast.unparse(call.args[0])
-    return Fix(
-        "seed each rank with its own number, and it draws other samples; DDP gives all ranks rank 0's weights",
-        diff=f"-{said}({seed})\n+{said}({seed} + dist.get_rank())",
-    )
 
 
 @watch(WeightsFingerprinted)
@@ -159,16 +141,8 @@ def of_plain_tensors(event: WeightsFingerprinted, training: Training) -> Iterato
                      "another on each rank", f"step {event.number}; the same in the steps before"),
         ),
         shared_out(training, MEND),
-        place(_drawn_alike(event.site) or event.site),
+        place(drawn_alike(event.site) or event.site),
     )  # fmt: skip
-
-
-def _drawn_alike(site: Site | None) -> Site | None:
-    """Return the line that draws samples with one seed on all ranks; weights are drawn with one on purpose."""
-    seeded = seeded_alike(site)
-    statement = statement_at(tree_of(seeded.file), seeded.line) if seeded is not None else None
-    calls = [each for each in ast.walk(statement) if isinstance(each, ast.Call)] if statement is not None else []
-    return seeded if any(last_name(each.func) in DRAWS for each in calls) else None
 
 
 def _by_rows(event: StepFingerprinted, training: Training, *, wrapped: bool) -> Iterator[Finding]:
@@ -206,7 +180,7 @@ def _is_otherwise(steps: list[Sheet], training: Training) -> bool:
     if training.framework is None and not _is_shared(steps):
         return True
     fed = training.of(OrderSeen, trained=True)
-    return bool(fed) and (any(wrappings(training)) or any(each.indices for each in fed))
+    return any(each.indices or (each.whole and any(wrappings(training))) for each in fed)
 
 
 def _is_shared(steps: list[Sheet]) -> bool:
