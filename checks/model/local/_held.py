@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import last_name, tree_of
 
+from ._communicating import EXCHANGES, concerning
 from ._statements import (
     Function,
     attributes,
@@ -16,18 +16,17 @@ from ._statements import (
     chain,
     given,
     has_name,
+    looked_at,
     of_functions,
     said,
     targets,
     targets_of,
     used,
-    whole,
 )
 
 PAIRS = {"cdist", "matmul", "mm", "bmm", "einsum", "linear", "sub", "div", "mul", "cosine_similarity", "batch_norm"}
 BUILDS = {"__init__", "__post_init__", "setup", "reset", "reset_parameters"}
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
-EXCHANGES = re.compile("reduce|gather|broadcast|scatter|sync|average_")
 
 
 class Attribute:
@@ -128,14 +127,14 @@ class Attribute:
                     sides = node.args
                 else:
                     continue
-                ours = [any(map(self._is_it, whole(side))) for side in sides]
+                ours = [any(map(self._is_it, looked_at(side, self.name))) for side in sides]
                 if any(ours) and any(has_name(side) for side, own in zip(sides, ours, strict=True) if not own):
                     return True
         return False
 
     def is_exchanged(self) -> bool:
-        """Whether its class communicates, or something is communicated, or kept in step, that bears its name."""
-        own = [each for _, kind in self.classes for each in calls(kind)]
+        """Whether methods of its class communicate that are about it, or something that bears its name."""
+        own = [each for _, kind in self.classes for each in concerning(kind, self.name, self._updates)]
         own += [each for _, function, node in self._statements() if self._updates(node) for each in calls(function)]
         for tree in self.trees.values():
             own += [each for each in calls(tree) if self._is_named(each)]

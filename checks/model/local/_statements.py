@@ -13,6 +13,8 @@ REDUCES = re.compile(
     r"|matmul|mm|einsum|average|logsumexp)$"
 )
 """Functions that make of many samples a few numbers."""
+METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECASE)
+OF_CLASSES = re.compile(r"cent(er|re|roid)|proto|codebook|cluster", re.IGNORECASE)
 TOLD = {"print", "log", "info", "debug", "add_scalar", "append", "write"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -69,6 +71,21 @@ def _names_in(node: ast.Assign) -> set[str]:
 def calls(tree: ast.AST) -> list[ast.Call]:
     """Return the calls in a tree."""
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def is_meter(name: str, classes: list[tuple[str, ast.ClassDef]]) -> bool:
+    """Whether a class tells of a training, by its name, and does not steer it: one that learns a metric does."""
+    return METERS.search(name) is not None and not any(
+        last_name(each.func) == "backward" for _, own in classes for each in calls(own)
+    )
+
+
+def looked_at(side: ast.AST, name: str) -> Iterator[ast.AST]:
+    """Yield the nodes of an expression in which an attribute can meet samples.
+
+    What has a row for each sample, each rank fills and looks up for its own; centers of classes are all ranks'.
+    """
+    return ast.walk(side) if OF_CLASSES.search(name) else whole(side)
 
 
 def whole(side: ast.AST) -> Iterator[ast.AST]:

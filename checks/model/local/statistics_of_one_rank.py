@@ -51,7 +51,6 @@ DINO (facebookresearch/dino, main_dino.py): `update_center` adds up over the ran
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -79,6 +78,7 @@ from .._words import listed
 from ._beside import beside_the_model
 from ._class_weights import weights_of_losses
 from ._held import Attribute
+from ._statements import is_meter
 from ._variables import from_all_ranks, joins, made_of_many, meets_samples
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP1524", Severity.WARNING)
 SURE = 3  # steps
-METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECASE)
-"""In the name of a class that tells of a training, and does not steer it."""
 
 Rows = dict[str, list[Statistic]]
 Found = dict[str, tuple[list[Statistic], tuple[str, int] | None]]
@@ -132,7 +130,7 @@ def _updated(steps: list[Rows], event: StepFingerprinted) -> Found:
         rows = [each[path] for each in steps]
         attribute = Attribute(path, rows[0][0].kind, (rows[0][0].file, event.site.file if event.site else ""))
         updated, replaced = attribute.written()
-        if attribute.is_exchanged() or METERS.search(rows[0][0].kind):
+        if attribute.is_exchanged() or is_meter(rows[0][0].kind, attribute.classes):
             continue
         summed_up = bool(updated) and not replaced and _is_of_many(rows[0][0], attribute, event)
         kept = _stays(rows) and rows[0][0].named and not rows[0][0].broadcast
@@ -144,7 +142,7 @@ def _updated(steps: list[Rows], event: StepFingerprinted) -> Found:
 def _made(steps: list[Rows]) -> Found:
     """Return what variables hold, each what was made of many samples, and stays as it is."""
     common = set.intersection(*map(_apart, steps)) - _of_objects(steps[0]).keys()
-    rows = {path: [each[path] for each in steps] for path in sorted(common)}
+    rows = {path: [each[path] for each in steps] for path in sorted(common) if steps[0][path][0].named}
     return {
         path: (row[0], None)
         for path, row in rows.items()
