@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ddpdoctor.check import last_name, tree_of
+from ddpdoctor.check import Statistic, last_name, tree_of
 
 KEEPS = {"append", "appendleft", "extend"}
 JOINS = {"cat", "stack", "concat", "concatenate", "vstack"}
@@ -23,6 +23,20 @@ def compared_list(file: str) -> tuple[str, int] | None:
     }
     found = {name for name in filled if any(name in _within(each) for each in _operands(tree))}
     return next(((name, filled[name]) for name in found), None) if len(found) == 1 else None
+
+
+def filled_at(held: Statistic) -> tuple[str, int] | None:
+    """Return the first line that puts something in a part of a variable; None for what an object holds."""
+    assigned = tree_of(held.file).of(ast.Assign) if held.file and not held.kind else []
+    parts = [each for each in assigned if any(isinstance(to, ast.Subscript) for to in each.targets)]
+    lines = [each.lineno for each in parts if any(_base(to) == held.path for to in each.targets)]
+    return (held.file, min(lines)) if lines else None
+
+
+def _base(target: ast.expr) -> str:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return last_name(target)
 
 
 def _operands(tree: ast.AST) -> Iterator[ast.expr]:

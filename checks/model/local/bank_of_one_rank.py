@@ -11,9 +11,9 @@ all at each forward, and what the other ranks put in is lost. Nothing fails, for
 ## How to be sure
 
 ddpdoctor reads the graph of the loss in compared steps: embeddings are multiplied with a matrix that has no gradient
-and the shape of a tensor that an object of the script holds, and that tensor is another one on each rank before each of
-those steps; or the source keeps batches in a list or a deque, and puts them together for that product. Print a checksum
-of the bank on every rank.
+and the shape of a tensor that an object of the script holds, or a variable named like a bank (`queue`), and that
+tensor is another one on each rank before each of those steps; or the source keeps batches in a list or a deque, and
+puts them together for that product. Print a checksum of the bank on every rank.
 
 `ddpdoctor check --model train.py:build --batch train.py:batch` compares matrices among the buffers after a step under
 DDP: told is one that the source fills in parts and computes with, in a class that communicates nothing.
@@ -61,7 +61,7 @@ from ddpdoctor.check import (
 from ..._ledgers.sheets import differ
 from .._alike import earlier, without_parallelism
 from ._held import Attribute
-from ._lists import compared_list
+from ._lists import compared_list, filled_at
 from ._products import ATTENTION, gathers
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _banks(ranks: dict[int, StepFingerprinted]) -> Rows:
 
 def _is_compared(held: Statistic, products: tuple[Product, ...]) -> bool:
     """Whether a tensor is what embeddings are multiplied with: as it is, turned, or the part that is filled."""
-    if len(held.shape) != PLANE or not held.kind:
+    if len(held.shape) != PLANE or (not held.kind and filled_at(held) is None):
         return False
     for each in products:
         sizes = {(each.columns, each.inner), (each.rows, each.inner)}
@@ -177,7 +177,7 @@ def _is_compared(held: Statistic, products: tuple[Product, ...]) -> bool:
 
 def _finding(row: list[Statistic], attribute: Attribute, event: StepFingerprinted) -> Finding:
     steps = (event.site.file, event.site.line) if event.site else ("", 0)
-    file, line = attribute.filled() or attribute.assigned() or steps
+    file, line = attribute.filled() or filled_at(row[0]) or attribute.assigned() or steps
     told = ", ".join(f"{_shown(each)} on rank {rank}" for rank, each in enumerate(row[:8]))
     held = row[0]
     how = (
@@ -190,9 +190,7 @@ def _finding(row: list[Statistic], attribute: Attribute, event: StepFingerprinte
         f"on all ranks: {how}",
         (
             Evidence(f"a checksum of {held.path}: {told}", "the same on all ranks", f"before step {event.number}"),
-            Evidence(
-                "nothing is gathered in the step", "all_gather of what is put in", f"the graph of {held.kind}'s loss"
-            ),
+            Evidence("nothing is gathered in the step", "all_gather of what is put in", "the graph of the loss"),
         ),
         _gathered((file, line)),
         Place(file=file or None, line=line or None),

@@ -19,6 +19,7 @@ from ddpdoctor.watch.events.of_steps import BEST
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
 from ddpdoctor.watch.rank.data.generators import seed_of, state_of
+from ddpdoctor.watch.rank.model.held_names import PLANE, STATISTIC, is_bank, is_told
 from ddpdoctor.watch.user_frames import file_of, frames, is_users, variables_of
 
 if TYPE_CHECKING:
@@ -39,13 +40,7 @@ MODEL = "model"
 NAME = re.compile(r"[^\W\d]\w*")
 EXACT = 2**53
 TOGETHER = 1_000_000  # elements
-PLANE = 2  # dimensions of a bank of samples
 DROPOUT = "torch.nn.modules.dropout"
-STATISTIC = re.compile(r"mean|std|var|scale|center|centre|centroid|proto|embed|codebook|basis|proj|freq|mu_?$|sigma_?$")
-"""In the name of an attribute that samples are computed with; others hold samples mostly, or what was computed last."""
-WEIGHTS = re.compile(r"weights?$|alphas?$")
-"""In the name of a variable that a loss can weigh classes by."""
-CLASSES = 10_000  # that a loss weighs
 
 
 @dataclass(slots=True)
@@ -116,7 +111,7 @@ class Search:
             if is_users(frame.f_code.co_filename):
                 for name, value in _variables(frame):
                     self._visit(name, value, 0)
-                    if _is_array(type(value)) and (STATISTIC.search(name) or _can_weigh(name, value)):
+                    if _is_array(type(value)) and is_told(name, value):
                         self._variable(name, value, file_of(frame.f_code))
         for wrapper in self._wrappers():  # a framework's Trainer can be all that a function of the user's holds
             if not self.looked & {id(wrapper), id(wrapper.module)}:
@@ -124,14 +119,15 @@ class Search:
         return self.state
 
     def _variable(self, name: str, value: Any, file: str) -> None:
-        """Fold what a variable holds that is named like a statistic, unless an inner function has one of that name."""
+        """Fold what a variable holds that can matter to samples, unless an inner function has one of that name."""
         if getattr(value, "requires_grad", False) or any(each.path == name for each in self.state.tensors):
             return
         if not hasattr(value, "is_cpu"):
             value = _as_tensor(value)
         few = value is not None and is_dense(value) and 0 < value.numel() <= LARGEST
         if few and len(self.state.tensors) < TENSORS:
-            self.state.tensors.append(Tensor(name, "", file, tuple(value.shape), False, True, fold(value)))  # noqa: FBT003
+            named = not is_bank(name, value)
+            self.state.tensors.append(Tensor(name, "", file, tuple(value.shape), False, named, fold(value)))  # noqa: FBT003
 
     def _visit(self, path: str, value: Any, depth: int, owner: Any = None) -> None:
         kind = type(value)
@@ -224,11 +220,6 @@ def _is_statistic(name: str, owner: Any, module: type) -> bool:
     """Whether an attribute has the name of a statistic; those of batch normalisation are each rank's, as in torch."""
     batch_norm = name.startswith("running_") and isinstance(owner, module)
     return bool(STATISTIC.search(name)) and not batch_norm
-
-
-def _can_weigh(name: str, value: Any) -> bool:
-    """Whether a loss can weigh classes by what a name holds: a number for each."""
-    return WEIGHTS.search(name) is not None and len(value.shape) == 1 and value.shape[0] <= CLASSES
 
 
 def is_own(kind: type) -> bool:
