@@ -169,6 +169,7 @@ FAR = {
     ("siamese", "the slow copy follows on rank 0 alone"): "copy-updated-on-some-ranks",
     ("taught", "the teacher is rank 0's alone"): "frozen-module-differs",
     ("detector", "boxes of all ranks, and the mean of the ranks"): "loss-scaled-for-other-count",
+    ("folds", "each rank has another fold"): "dataset-splits-differ",
     ("forecast", "the schedule is as long as all batches"): "schedule-counts-micro-batches",
 }
 """Mutants that show in what was computed, and not where it was changed."""

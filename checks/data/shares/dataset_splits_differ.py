@@ -11,7 +11,8 @@ validation are another's training data.
 ## How to be sure
 
 Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
-compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
+compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample; of
+a TensorDataset it takes targets that are all different, since inputs may be scaled by what a rank has computed.
 It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
 under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them.
 
@@ -63,6 +64,7 @@ from ..._scripts.source import OF_THE_MODEL, SAMPLER
 from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from .._words import SHOWN, sharer
 from ._split_in_ranks import SEEDED_DRAWS, SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
+from ._split_mended import SEED, SORT, SPLIT, SPLIT_ALIKE, SPLIT_TENSORS
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -87,7 +89,8 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         what, fix = "has a Subset of its own", SPLIT
     else:
         differ = _ordered_differently(seen)
-        what, fix = f"has {seen[0].name} in another order", SORT
+        fix = SPLIT_TENSORS if seen[0].name == "tensors" else SORT
+        what = f"has {seen[0].name} in another order"
         if not differ and _overlap(seen):
             differ, what = True, f"has {seen[0].name} of its own, with entries that other ranks have as well"
     if not differ:
@@ -144,22 +147,6 @@ def _overlap(seen: list[DataSeen]) -> bool:
 HUGGING_FACE = "datasets"
 TELLING = 8  # entries: fewer tell nothing
 SOME, ALL = 0.2, 0.98  # of the entries
-SPLIT = Fix(
-    "split with the same generator on all ranks; where the Subset is the rank's share already, leave the sampler out",
-    diff="-train, test = random_split(dataset, lengths)\n"
-    "+train, test = random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))",
-)
-SPLIT_ALIKE = Fix("split with the same generator on all ranks", diff=SPLIT.diff)
-SEED = Fix(
-    "split, and shuffle, with the same seed on all ranks",
-    diff="-split = dataset.train_test_split(test_size=0.1)\n+split = dataset.train_test_split(test_size=0.1, seed=42)\n"
-    "-dataset = dataset.shuffle()\n+dataset = dataset.shuffle(seed=42)",
-)
-SORT = Fix(
-    "list the samples in the same order on all ranks",
-    diff="-files = glob.glob(pattern)\n+files = sorted(glob.glob(pattern))\n"
-    "-random.shuffle(files)\n+random.Random(0).shuffle(files)",
-)
 
 
 GENERATORS = {
