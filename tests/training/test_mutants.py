@@ -155,6 +155,7 @@ FAR = {
     ("autoencoder", "the values are not added up"): "sum-divided-by-own-count",
     ("centres", "the centres are of one rank's samples"): "statistics-of-one-rank",
     ("queue", "each rank keeps its own keys"): "bank-of-one-rank",
+    ("views", "the noise has one seed on all ranks"): "same-noise-on-ranks",
     ("packed", "every rank reads all documents"): "same-samples-on-ranks",
     ("targets", "the target is copied on rank 0 alone"): "copy-updated-on-some-ranks",
     ("buffered", "not wrapped"): "gradients-not-exchanged",

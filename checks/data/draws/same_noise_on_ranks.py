@@ -16,8 +16,8 @@ forward, `torch.randn_like(mean)` say. It is a note. What ranks must draw alike 
 images, a layer that is left out) takes fewer.
 
 The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
-holds, or an object of the script: an environment, what draws actions. Of those the source must draw nothing that ranks
-can take their parts of, as whole numbers and orders.
+holds, an object of the script (an environment, what draws actions), or a variable. Of those the source must draw
+nothing that ranks can take their parts of, as whole numbers and orders; of a variable, noise for samples alone.
 
 ## How to mend it
 
@@ -56,6 +56,7 @@ from .._lines import process_seeded_alike
 from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
 from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
 from ._in_forward import noise_in_forward
+from ._of_variables import draws_noise_for_samples
 from ._states import TORCH, alike, fetched_alike, told_by
 
 if TYPE_CHECKING:
@@ -169,8 +170,9 @@ def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
 @watch(StepFingerprinted)
 def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare the states of generators that objects of the script hold: an environment, what draws actions."""
-    if event.number != SURE or training.of(EpochStarted, training=True) or not shares_gradients(event.pid, training):
+    if event.number != SURE or not shares_gradients(event.pid, training):
         return
+    loaded = bool(training.of(EpochStarted, training=True))
     steps = [each for each in sheets(event, training) if all(one.held_generators for one in each.ranks.values())]
     found = [{one.path: one for one in next(iter(each.ranks.values())).held_generators} for each in steps]
     if len(found) < 2 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - has it moved
@@ -180,11 +182,13 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
     for path, held in found[-1].items():
         alike = all(_in_one_state(path, each) for each in steps)
         moved = len({each[path].state for each in found if path in each}) > 1
-        if not alike or not moved or not draws_what_ranks_try(held):
+        tries = draws_noise_for_samples(held) or (not loaded and draws_what_ranks_try(held))
+        if not alike or not moved or not tries:
             continue
+        name = "self.rng" if held.kind else path
         yield Finding(
-            f"{training.world_size} ranks draw the same random numbers: {path} of {held.kind} is "
-            "in one state on all",
+            f"{training.world_size} ranks draw the same random numbers: {path}{held.kind and f' of {held.kind}'} is in "
+            "one state on all",
             tuple(
                 Evidence(f"seed {held.seed or 'not known'}, state {one[path].state} at step {each.number}",
                          "another on each rank", "all ranks")
@@ -192,8 +196,7 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
             ),
             Fix(
                 "seed with the rank as well",
-                diff="-self.rng = np.random.default_rng(seed)\n"
-                "+self.rng = np.random.default_rng(seed + dist.get_rank())",
+                diff=f"-{name} = np.random.default_rng(seed)\n+{name} = np.random.default_rng(seed + dist.get_rank())",
             ),
             place((event.site and held_seeded_at(held, event.site)) or event.site),
         )  # fmt: skip

@@ -94,8 +94,8 @@ class Factor(NamedTuple):
 class HeldGenerator(NamedTuple):
     """A random generator that an object of the user's holds: where it is from the function that trains, and of whom.
 
-    ``kind`` is the class of the object, of a ``file``; ``state`` a digest, ``seed`` what it was seeded with, empty
-    where that is not known.
+    ``kind`` is the class of the object, of a ``file``, or empty for a variable of a function of that file; ``state`` a
+    digest, ``seed`` what it was seeded with, empty where that is not known.
     """
 
     path: str

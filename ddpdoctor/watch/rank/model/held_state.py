@@ -110,6 +110,8 @@ class Search:
         for frame in frames():
             if is_users(frame.f_code.co_filename):
                 for name, value in _variables(frame):
+                    if isinstance(value, kinds()) and id(value) not in self.looked:
+                        self._generator(name, value, "", file_of(frame.f_code))
                     self._visit(name, value, 0)
                     if _is_array(type(value)) and is_told(name, value):
                         self._variable(name, value, file_of(frame.f_code))
@@ -143,19 +145,18 @@ class Search:
                 return
             if issubclass(kind, self.module):
                 self._module(path, value)
-            elif isinstance(value, kinds()):
-                self._generator(path, value, owner)
+            elif isinstance(value, kinds()) and owner is not None:
+                self._generator(path, value, type(owner).__qualname__, _file_of(type(owner)))
             elif is_own(kind):
                 for name, each in _attributes(value):
                     self._visit(f"{path}.{name}", each, depth + 1, value)
 
-    def _generator(self, path: str, value: Any, owner: Any) -> None:
-        """Read the state of a random generator that an object holds."""
-        if owner is not None and len(self.state.generators) < GENERATORS:
-            kind = type(owner)
-            file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    def _generator(self, path: str, value: Any, kind: str, file: str) -> None:
+        """Read the state of a random generator that an object holds, or a variable."""
+        self.looked.add(id(value))
+        if len(self.state.generators) < GENERATORS:
             state, seed = digest(state_of(value)), seed_of(value)
-            self.state.generators.append(HeldGenerator(path, kind.__qualname__, file, state, seed))
+            self.state.generators.append(HeldGenerator(path, kind, file, state, seed))
 
     def _several(self, path: str, value: Any, depth: int) -> None:
         """Look at a few numbers, or objects, of a list or of a dict that is keyed by names."""
@@ -210,9 +211,8 @@ class Search:
         if (not named and not small) or (broadcast and value.dim() != PLANE):
             return
         self.elements += value.numel()
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
         self.state.tensors.append(
-            Tensor(path, kind.__qualname__, file, tuple(value.shape), broadcast, named, fold(value))
+            Tensor(path, kind.__qualname__, _file_of(kind), tuple(value.shape), broadcast, named, fold(value))
         )
 
 
@@ -220,6 +220,10 @@ def _is_statistic(name: str, owner: Any, module: type) -> bool:
     """Whether an attribute has the name of a statistic; those of batch normalisation are each rank's, as in torch."""
     batch_norm = name.startswith("running_") and isinstance(owner, module)
     return bool(STATISTIC.search(name)) and not batch_norm
+
+
+def _file_of(kind: type) -> str:
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
 
 
 def is_own(kind: type) -> bool:

@@ -1,0 +1,49 @@
+"""Random generators that variables hold, and noise for samples that is drawn from them, as the source says it."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ddpdoctor.check import HeldGenerator, last_name, tree_of
+
+from .._streams import NOISE
+from ._held import STATES
+from ._in_forward import LIKE, OF_SAMPLES
+
+OF_WEIGHTS = re.compile(r"\b(p|w|params?|parameter|weights?|grad|each|theta)\b|parameters\(|state_dict")
+"""Noise for weights, which all ranks have to draw alike."""
+
+
+def draws_noise_for_samples(held: HeldGenerator) -> bool:
+    """Whether all that a file draws from a variable of this name is noise, as much as there are samples.
+
+    A loop over parameters, or their shape, says that it is noise for weights. Whoever else is given the generator by a
+    keyword, as a loader or a sampler, can draw an order from it.
+    """
+    if held.kind or not held.file:
+        return False
+    tree = tree_of(held.file)
+    loops = [each for each in tree.of(ast.For) if OF_WEIGHTS.search(ast.unparse(each.iter))]
+    of_weights = {id(part) for loop in loops for part in ast.walk(loop)}
+    drawn = [each for each in tree.of(ast.Call) if _draws(each, held.path)]
+    return bool(drawn) and all(id(each) not in of_weights and _is_noise(each) for each in drawn)
+
+
+def _draws(call: ast.Call, name: str) -> bool:
+    by_keyword = any(isinstance(each.value, ast.Name) and each.value.id == name for each in call.keywords)
+    return (by_keyword and any(each.arg == "generator" for each in call.keywords)) or _is_own_method(call, name)
+
+
+def _is_own_method(call: ast.Call, name: str) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=held), attr=method):
+            return held == name and method not in STATES
+    return False
+
+
+def _is_noise(call: ast.Call) -> bool:
+    shape = " ".join(map(ast.unparse, call.args)) + " " + " ".join(ast.unparse(each.value) for each in call.keywords)
+    name = last_name(call.func)
+    for_samples = name in LIKE or OF_SAMPLES.search(shape) is not None
+    return (name in NOISE or name in LIKE) and for_samples and not OF_WEIGHTS.search(shape)
