@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from ddpdoctor.check import last_name
+
 from .metrics import WORLD
 
 WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
@@ -38,6 +40,14 @@ def counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
         if WORLDS.search(text) or set(re.findall(r"\w+", text)) & WORLD:
             return True
     return False
+
+
+def is_told_ranks(call: ast.Call) -> bool:
+    """Whether a call is given the rank and the number of ranks, to take a part by: it puts nothing together."""
+    given = [*call.args, *(each.value for each in call.keywords)]
+    names = {last_name(each.func if isinstance(each, ast.Call) else each) for each in given}
+    by_rank = any(re.fullmatch(r"(get_)?(global_|dp_)?rank|RANK", each) for each in names)
+    return by_rank and bool(names & WORLD) and not PUT_TOGETHER.search(last_name(call.func))
 
 
 def bare(value: ast.expr) -> ast.expr:

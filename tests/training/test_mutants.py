@@ -156,6 +156,7 @@ FAR = {
     ("centres", "the centres are of one rank's samples"): "statistics-of-one-rank",
     ("queue", "each rank keeps its own keys"): "bank-of-one-rank",
     ("views", "the noise has one seed on all ranks"): "same-noise-on-ranks",
+    ("packed", "the perplexity is of one rank's documents"): "metric-of-one-rank",
     ("packed", "every rank reads all documents"): "same-samples-on-ranks",
     ("targets", "the target is copied on rank 0 alone"): "copy-updated-on-some-ranks",
     ("buffered", "not wrapped"): "gradients-not-exchanged",

@@ -75,6 +75,7 @@ from ..._evaluation.metrics import (
     is_divisor,
     says_rank,
 )
+from ..._evaluation.parts import are_parts, how_many
 from ..._evaluation.rank_parts import told_alone
 from ..._findings.places import file_of_first_step
 from ..._ledgers.flows import mixed
@@ -142,11 +143,9 @@ def of_fabric(script: Script) -> Iterator[Finding]:
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares after which no rank has told another what it has counted."""
     ranks = evaluation(event, training)
-    if event.site is None or not (sharded(ranks) or are_cut(ranks)):
+    if event.site is None or not (sharded(ranks) or are_cut(ranks) or are_parts(ranks, training)):
         return
-    if any(sent[0] not in HANDED_OUT for each in ranks.values() for sent in each.told.sent):
-        return
-    if training.of(Monitored):
+    if training.of(Monitored) or any(sent[0] not in HANDED_OUT for each in ranks.values() for sent in each.told.sent):
         return  # what decides by the metric is compared itself
     if not event.number and not event.at_end:
         return  # one in the midst of the training is not yet a habit
@@ -156,7 +155,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         f"what is counted over {next(iter(ranks.values())).started.dataset} is of one rank's share: "
         f"{len(ranks)} ranks evaluate a share each, and exchange nothing",
         tuple(
-            Evidence(f"{each.samples} of {each.started.length} samples, then no communication", "an all_reduce of sums",
+            Evidence(f"{how_many(each)}, then no communication", "an all_reduce of sums",
                      f"rank {rank}, the loop of {event.site}")
             for rank, each in ranks.items()
         )[:8],
