@@ -47,17 +47,62 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP101", Severity.WARNING)
 
 
+OTHER_WORDS = {
+    "MASTER_ADDRESS": "MASTER_ADDR",
+    "NCCL_SOCKET_IFNAMES": "NCCL_SOCKET_IFNAME",
+    "NCCL_SOCKET_INTERFACE": "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAMES": "GLOO_SOCKET_IFNAME",
+    "CUDA_VISIBLE_GPUS": "CUDA_VISIBLE_DEVICES",
+}
+"""What people write for a name, further from it than a slip of the fingers."""
+
+
+IMAGINED = {
+    "NCCL_TIMEOUT": 'the time limit of collectives is given to init_process_group("nccl", timeout=timedelta(hours=1))',
+    "TORCH_NCCL_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=timedelta(hours=1))",
+    "GLOO_TIMEOUT": 'the time limit of collectives is given to init_process_group("gloo", timeout=timedelta(hours=1))',
+    "TORCH_DISTRIBUTED_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=...)",
+}
+"""Names that neither torch nor NCCL reads, and that people expect; where what they mean is set instead."""
+SET_IN_THE_SCRIPT = Fix(
+    "set it where the group is made",
+    diff='+dist.init_process_group("nccl", timeout=datetime.timedelta(hours=1))\n'
+    "or, with transformers:\n+TrainingArguments(..., ddp_timeout=3600)\n"
+    "or, with Accelerate:\n"
+    "+Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=datetime.timedelta(hours=1))])",
+)
+
+
 @probe
 def in_the_environment(facts: Facts) -> Iterator[Finding]:
     """Compare each variable's name with the known ones."""
-    for name, known in misspelt(facts.environ).items():
+    others = {name: known for name, known in OTHER_WORDS.items() if name in facts.environ}
+    for name, known in (misspelt(facts.environ) | others).items():
         yield Finding(
-            f"{name!r} is set, and nothing reads it: the variable is named {known}",
+            f"{name!r} is set, and {_nobody(name)} reads it: the variable is named {known}",
             (Evidence(f"{name}={facts.environ[name]}", known, "environment"),),
             Fix("set the variable that is read", command=f"export {known}={shlex.quote(facts.environ[name])}"),
             Place(variable=name),
-            severity=Severity.NOTE if known in facts.environ or name != name.upper() else None,
+            severity=Severity.NOTE if known in facts.environ or name != name.upper() or _own(name) else None,
         )
+    for name, instead in IMAGINED.items():
+        if name in facts.environ:
+            yield Finding(
+                f"neither torch nor NCCL reads {name}: {instead}",
+                (Evidence(f"{name}={facts.environ[name]}", "set where the group is made", "environment"),),
+                SET_IN_THE_SCRIPT,
+                Place(variable=name),
+                severity=Severity.NOTE,
+            )
+
+
+def _own(name: str) -> bool:
+    """Whether the script can read a name by itself that torch and NCCL do not read."""
+    return name in OTHER_WORDS and not name.startswith(("NCCL_", "GLOO_"))
+
+
+def _nobody(name: str) -> str:
+    return "neither torch nor NCCL" if _own(name) else "nothing"
 
 
 @lint
@@ -74,16 +119,6 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix("write the name as it is read", edits=(script.replaced(node.slice, f'"{right}"'),)),
                         script.place(node),
                     )
-
-
-OTHER_WORDS = {
-    "MASTER_ADDRESS": "MASTER_ADDR",
-    "NCCL_SOCKET_IFNAMES": "NCCL_SOCKET_IFNAME",
-    "NCCL_SOCKET_INTERFACE": "NCCL_SOCKET_IFNAME",
-    "GLOO_SOCKET_IFNAMES": "GLOO_SOCKET_IFNAME",
-    "CUDA_VISIBLE_GPUS": "CUDA_VISIBLE_DEVICES",
-}
-"""What people write for a name, further from it than a slip of the fingers."""
 
 
 @lint
@@ -106,15 +141,6 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
         )
 
 
-IMAGINED = {
-    "NCCL_TIMEOUT": 'the time limit of collectives is given to init_process_group("nccl", timeout=timedelta(hours=1))',
-    "TORCH_NCCL_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=timedelta(hours=1))",
-    "GLOO_TIMEOUT": 'the time limit of collectives is given to init_process_group("gloo", timeout=timedelta(hours=1))',
-    "TORCH_DISTRIBUTED_TIMEOUT": "the time limit of collectives is given to init_process_group(timeout=...)",
-}
-"""Names that neither torch nor NCCL reads, and that people expect; where what they mean is set instead."""
-
-
 @lint
 def that_is_none(launch: LaunchScript, project: Around) -> Iterator[Finding]:
     """Look for a name that sounds as if torch or NCCL read it, where no file is seen to do so."""
@@ -124,13 +150,7 @@ def that_is_none(launch: LaunchScript, project: Around) -> Iterator[Finding]:
             yield Finding(
                 f"neither torch nor NCCL reads {setting.name}: {instead}",
                 (launch.seen(setting.line, "set where the group is made"),),
-                Fix(
-                    "set it where the group is made",
-                    diff='+dist.init_process_group("nccl", timeout=datetime.timedelta(hours=1))\n'
-                    "or, with transformers:\n+TrainingArguments(..., ddp_timeout=3600)\n"
-                    "or, with Accelerate:\n"
-                    "+Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=datetime.timedelta(hours=1))])",
-                ),
+                SET_IN_THE_SCRIPT,
                 launch.place(setting.line, setting.begin),
                 severity=Severity.NOTE,
             )

@@ -11,7 +11,8 @@ and another port does not help.
 
 The rank is written down in the launch command or in the call; with a port that another program holds,
 one process fails as well (master-port-in-use). `ddpdoctor run` sees what each process of the command tells
-init_process_group, `mp.spawn`'s among them.
+init_process_group, `mp.spawn`'s among them. `ddpdoctor check`, started by the launcher in place of the script (`mpirun
+-np 2 ddpdoctor check`), compares RANK with the number that Open MPI, MPICH or Slurm has given the process.
 
 ## How to mend it
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -35,15 +37,22 @@ from ddpdoctor.check import (
     Fix,
     Joining,
     Log,
+    NotRun,
+    Place,
     Record,
     Severity,
     Training,
     log_pattern,
     place,
+    probe,
     watch,
 )
 
+from ._beside_the_launcher import beside_the_launcher
 from ._rank_zero import FIXED_ARGUMENT, FIXED_OPTION, fixed_rank
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP357", Severity.ERROR)
 TOGETHER = 60  # seconds, in which the processes of a training join
@@ -58,6 +67,35 @@ FROM_LAUNCHER = Fix(
     diff="-dist.init_process_group(backend, rank=0, world_size=2)\n+dist.init_process_group(backend)",
 )
 IN_USE = r"server socket has failed to (?:listen|bind)\b"
+
+
+@probe
+def in_the_environment(facts: Facts) -> Iterator[Finding]:
+    """Compare RANK with the number that the launcher of several processes has given this one.
+
+    Where WORLD_SIZE is 1, each can be meant to be a training of its own.
+    """
+    found = beside_the_launcher(facts.environ)
+    if found is None:
+        raise NotRun("this is no process that Open MPI, MPICH or Slurm has started")
+    rank, world = (facts.environ.get(name, "").strip() for name in ("RANK", "WORLD_SIZE"))
+    alone = world == "1"
+    if rank != "0" or found.rank == 0 or world not in {"1", str(found.size)}:
+        return  # a batch script of Slurm has the number 0 itself, whatever its tasks are
+    yield Finding(
+        f"RANK=0 and WORLD_SIZE=1 in process {found.rank} of {found.size} of {found.launcher}: each of them is a "
+        "training of its own"
+        if alone
+        else f"RANK=0 in the process that {found.launcher} has started as number {found.rank} of {found.size}: "
+        f"{found.size} processes take themselves for rank 0",
+        (
+            Evidence(f"RANK=0, WORLD_SIZE={world}", f"RANK={found.rank}, WORLD_SIZE={found.size}", "environment"),
+            Evidence(f"{found.rank_name}={found.rank}, {found.size_name}={found.size}", "", "environment"),
+        ),
+        Fix("do not export RANK for all: set it in each process from the launcher's number", command=found.exports),
+        Place(variable="RANK"),
+        severity=Severity.NOTE if alone else None,
+    )
 
 
 @log_pattern(IN_USE, context=(FIXED_ARGUMENT, FIXED_OPTION), supersedes=("master-port-in-use",))
