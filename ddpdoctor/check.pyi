@@ -169,6 +169,7 @@ from ddpdoctor.source.reach.common import is_common_folder as is_common_folder
 from ddpdoctor.source.reach.data import (
     FILTER as FILTER,
     batch_condition as batch_condition,
+    batch_exit as batch_exit,
     in_one_loop as in_one_loop,
     is_head_of_loop_around as is_head_of_loop_around,
 )

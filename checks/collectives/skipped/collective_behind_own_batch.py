@@ -32,6 +32,7 @@ documentation, "Collective functions".
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -45,6 +46,7 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
+    batch_exit,
     place,
 )
 
@@ -103,15 +105,36 @@ def _fix(found: Behind, training: Training) -> Fix:
     if found.test.startswith(FILTER):
         return BY_FILTER
     test = found.test.removeprefix("under `if ").removeprefix("where `").removesuffix("`").removesuffix("` is false")
-    if found.call == BACKWARD:
-        return Fix(
-            "skip the backward on all ranks, or on none: decide together",
-            diff=f"{agree.format(test=test)}\n-if {test}:\n+if flag > 0:\n     optimizer.zero_grad()\n     continue",
-        )
+    away = batch_exit(found.site.file, found.site.line)
     holds = found.test.startswith("under")
-    left_out = f"-if {test}:\n+if flag > 0:" if holds else f"-if {test}: return\n+if not flag > 0: return"
-    told = agree.format(test=test if holds else f"not ({test})")
+    if found.call == BACKWARD:
+        return _of_backward(agree, test, away, holds=holds)
+    old = f"-if {test}:\n" if holds else ""
+    call = f"     {found.call}(...)" if found.at == found.site else f"     ...   # {short(found.site)}"
+    if away:
+        diff = f"-{'else' if holds else f'if {test}'}: {away}\n+if not flag > 0: {away}\n {call.strip()}"
+    else:
+        diff = f"{old}+if flag > 0:\n{call}"
     return Fix(
         "decide together, or call it on all ranks each time, with zeros where a rank has nothing",
-        diff=f"{told}\n{left_out}\n     {found.call}(...)",
+        diff=f"{agree.format(test=test if holds else _negated(test))}\n{diff}",
     )
+
+
+def _of_backward(agree: str, test: str, away: str, *, holds: bool) -> Fix:
+    """Return how all ranks skip a backward where one of them does."""
+    told = agree.format(test=_negated(test) if holds else test)
+    old = f"-if {test}:\n" if holds else ""
+    if away:
+        leave = f"-{'else' if holds else f'if {test}'}:\n+if flag > 0:\n     optimizer.zero_grad()\n     {away}"
+    else:
+        leave = f"{old}+if not flag > 0:\n     loss.backward()"
+    return Fix("skip the backward on all ranks, or on none: decide together", diff=f"{told}\n{leave}")
+
+
+def _negated(test: str) -> str:
+    """Return the opposite of a test, which is the text of one expression."""
+    node = ast.parse(test, mode="eval").body
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.unparse(node.operand)
+    return f"not {test}" if isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Compare)) else f"not ({test})"

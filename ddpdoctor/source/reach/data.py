@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.ignited import filters_at, is_of_a_step
@@ -38,12 +39,32 @@ def batch_condition(file: str, line: int) -> str:
 
     Silent where its values were exchanged between the ranks before.
     """
-    tree = tree_of(file)
-    found = next((each for each in guards_at(tree, line) if _is_decided_by_a_batch(tree, each)), None)
+    found = _decided(file, line)
     if found is not None:
         return found.words
+    tree = tree_of(file)
     answers = [each for each in filters_at(tree, line) if _comes_from_a_batch(tree, each, DEPTH)]
     return f"{FILTER}`{' '.join(ast.unparse(answers[0]).split())}`" if answers else ""
+
+
+@functools.cache
+def batch_exit(file: str, line: int) -> str:
+    """Return the statement by which a rank leaves at that test; empty where the line stands in a branch of it."""
+    found, tree = _decided(file, line), tree_of(file)
+    branch = tree.parents.get(found.test) if found is not None else None
+    if found is None or not isinstance(branch, ast.If) or any(branch is up for up in _above(tree, line)):
+        return ""
+    return " ".join(ast.unparse((branch.orelse if found.holds else branch.body)[-1]).split())
+
+
+def _decided(file: str, line: int) -> Guard | None:
+    tree = tree_of(file)
+    return next((each for each in guards_at(tree, line) if _is_decided_by_a_batch(tree, each)), None)
+
+
+def _above(tree: Tree, line: int) -> Iterator[ast.AST]:
+    statement = statement_at(tree, line)
+    return iter(()) if statement is None else iter(tree.above(statement))
 
 
 @functools.cache
@@ -84,7 +105,7 @@ def _comes_from_a_batch(tree: Tree, node: ast.expr, depth: int) -> bool:
         return True
     names = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute)) and dotted(each)]
     found = [(each, values(tree, each)) for each in names]
-    if any(_is_exchanged(tree, each) for each, _ in found):
+    if any(is_exchanged(tree, each) for each, _ in found):
         return False
     return any(_is_of_a_batch(tree, dotted(each) or "", binding, depth) for each, held in found for binding in held)
 
@@ -117,7 +138,7 @@ def _is_an_item(tree: Tree, name: str, target: ast.expr, iterated: ast.expr) -> 
     return not COUNTERS.search(name)
 
 
-def _is_exchanged(tree: Tree, node: ast.expr) -> bool:
+def is_exchanged(tree: Tree, node: ast.expr) -> bool:
     """Whether what a name holds is given before to a function that exchanges it in place, in the same function."""
     text = dotted(node)
     around = tree.function(node) or tree.module
