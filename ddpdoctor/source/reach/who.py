@@ -10,6 +10,7 @@ from ddpdoctor.source.reach.alone import is_alone, is_flag_of_one_process
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_either_rank, is_process_number, is_rank_within_node
 from ddpdoctor.source.values.bound import answers, definition, function_named, given, is_of_options, values
 from ddpdoctor.source.values.holders import shown_by, tests_of_holders
+from ddpdoctor.source.values.properties import of_property
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -73,6 +74,9 @@ def _who(tree: Tree, test: ast.expr, depth: int) -> str | None:  # noqa: C901, P
                 return OTHER_RANKS
             if (switch := shown_by(tree, test)) is not None:
                 return other(who(tree, switch, depth - 1))
+            if isinstance(test, ast.Attribute) and (computed := of_property(tree, test)):
+                asked = {who(tree, one, depth - 1) for one in computed if not _is_true(one)}
+                return next(iter(asked)) if len(asked) == 1 else None
             held = [(there, each) for there, each in _held(tree, test) if each is None or not _is_true(each)]
             sides = {who(there, each, depth - 1) if each is not None else None for there, each in held}
             if len(sides) == 1 and None not in sides:
