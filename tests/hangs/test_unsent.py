@@ -57,6 +57,27 @@ def test_where_the_counts_prove_nothing_they_are_not_named(sent: int, received: 
     assert not any("for message" in message for _, message in said(sent, received, past=past))
 
 
+@pytest.mark.parametrize(("sent", "taken", "found"), [(5, 4, True), (1, 0, True), (4, 4, False), (61, 60, False)])
+def test_a_message_that_nobody_takes(sent: int, taken: int, *, found: bool) -> None:
+    """The other rank has received fewer, and is in a collective; of a long run only the last calls are known."""
+    judge = Dispatcher(CHECKS)
+    meets = Communication(taken + 1, 99.0, "barrier", "0", "", MEETS)
+    ranks = (
+        Position(
+            rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=SENDS, operation="send",
+            recent=calls("send", sent, SENDS),
+        ),
+        Position(
+            rank=1, pid=2, doing=Doing.WAITING, seconds=9, site=MEETS, operation="barrier",
+            recent=(*calls("recv", taken, TAKES), meets),
+        ),
+    )  # fmt: skip
+
+    said = [each.finding.message for each in judge.see(Stalled(pid=0, time=200.0, ranks=ranks, world_size=2))]
+
+    assert any(f"to take message {sent}: that has received {taken}" in each for each in said) is found
+
+
 HALO = """\
 def exchange(ops):
     for work in dist.batch_isend_irecv(ops):

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from ddpdoctor.check import (
-    JOINING,
-    Claim,
-    Doing,
-    Joining,
-    Marker,
-    Stalled,
-    Training,
-    watch,
-)
+from ddpdoctor.check import JOINING, Claim, Doing, Joining, Marker, Stalled, Training, watch
 
 from ..._hosts.store import meets_nowhere, misses_the_store
 from ._joins import joined_by_some, met_in_join
@@ -24,6 +15,7 @@ from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
+from ._untaken import untaken
 from .calls._branches import in_branch
 from .calls._circles import circle
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, roots_apart, uneven
@@ -244,7 +236,8 @@ def _has_run_out(event: Stalled, training: Training) -> bool:
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
     ranks = event.ranks
-    if (odd := at_odds(event) or turned(event)) or unsent(ranks) or unanswered(ranks) or unanswered_by_handle(ranks):
+    of_messages = unsent(ranks) or untaken(ranks) or unanswered(ranks) or unanswered_by_handle(ranks)
+    if (odd := at_odds(event) or turned(event)) or of_messages:
         return Hang.UNSENT if not odd else Hang.METRICS if logged_under_a_test(event) else Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:

@@ -51,13 +51,13 @@ from ..hangs._pairs import (
     begun,
     named_peer,
     one_more_in_a_row,
-    unanswered,
     unanswered_by_handle,
     unsent,
 )
 from ..hangs._told import seen, short, table, where
 from ._messages import other_tag, passed_by
 from ._rounds import COUNTED, counted_apart, sends_first
+from ._unanswered import BESIDE, told_unanswered, told_untaken
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 AT_ONCE = Fix(
@@ -67,10 +67,6 @@ AT_ONCE = Fix(
     "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
 )
 
-BESIDE = Fix(
-    "let the other side of the message be called before that collective, or leave the message out on both",
-    diff="+if rank == 0:\n+    dist.send(x, dst=1)\n if rank == 1:\n     dist.recv(x, src=0)\n dist.barrier()",
-)
 BOTH_SIDES = Fix(
     "post each message on both sides: the first and the last rank of a row have one neighbour",
     diff="-peer = (rank + 1) % world_size\n-ops.append(dist.P2POp(dist.irecv, incoming, peer))\n"
@@ -230,7 +226,8 @@ def one_too_many(event: Stalled) -> Iterator[Finding]:
     """Yield how many messages were sent and how many are waited for."""
     found = unsent(event.ranks)
     if found is None:
-        yield from _unanswered(event)
+        known = told_untaken(event) or told_unanswered(event)
+        yield from (known,) if known is not None else _posted(event)
         return
     waits, other = found.waits, found.other
     yield Finding(
@@ -242,24 +239,6 @@ def one_too_many(event: Stalled) -> Iterator[Finding]:
             *seen(event),
         ),
         COUNTED if found.sent else BOTH_SIDES if waits.operation.startswith(BY_HANDLE) else BESIDE,
-        place(waits.site, rank=waits.rank),
-        table=table(event),
-    )
-
-
-def _unanswered(event: Stalled) -> Iterator[Finding]:
-    """Yield that one rank is in a message, and no other rank is, nor works: each waits in a collective."""
-    waits = unanswered(event.ranks)
-    if waits is None:
-        yield from _posted(event)
-        return
-    others = [each for each in event.ranks if each is not waits]
-    where = "; ".join(f"rank {each.rank} waits in {each.operation} at {short(each.site)}" for each in others[:3])
-    side = "receives it" if waits.operation.endswith("send") else "sends one"
-    yield Finding(
-        f"rank {waits.rank} waits in {waits.operation} at {short(waits.site)}, and no rank {side}: {where}",
-        seen(event),
-        BESIDE,
         place(waits.site, rank=waits.rank),
         table=table(event),
     )
