@@ -82,6 +82,14 @@ def waits_without_end(pid: int) -> bool:
     return False
 
 
+def waits_for_other_processes(pid: int) -> bool:
+    """Whether what wakes the main thread can be a thread of another process, and no time-out ends its wait."""
+    with suppress(OSError, ValueError, IndexError):
+        name, arguments = _call(pid, pid)
+        return name == "futex" and not arguments[1] & PRIVATE and not arguments[3]
+    return False
+
+
 def waits_for_nobody(pid: int) -> bool:
     """Whether a process waits without end for a thread of its own, and has no other thread."""
     return waits_without_end(pid) and len(thread_folders(pid)) == 1

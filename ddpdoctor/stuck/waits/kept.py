@@ -25,8 +25,8 @@ from ddpdoctor.host.process.waits.wait import (
 from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
 from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.aliases import are_one
 from ddpdoctor.source.vocabulary import COLLECTIVES
-from ddpdoctor.stuck.waits.aliases import are_one
 from ddpdoctor.stuck.waits.awaits import of_loop
 from ddpdoctor.stuck.waits.shared import of_full_queue, of_semaphore
 from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
