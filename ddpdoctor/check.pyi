@@ -220,6 +220,7 @@ from ddpdoctor.source.text.lines import (
 from ddpdoctor.source.text.names import resolve as resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON as NO_PYTHON
 from ddpdoctor.source.text.tree import Tree as Tree
+from ddpdoctor.source.training.asked_paths import OwnPath as OwnPath, own_path as own_path, unmade as unmade
 from ddpdoctor.source.training.callee import called as called
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
@@ -233,7 +234,12 @@ from ddpdoctor.source.values.callbacks import (
     callback_around as callback_around,
     callback_of as callback_of,
 )
-from ddpdoctor.source.values.handlers import Handler as Handler, handler_around as handler_around
+from ddpdoctor.source.values.handlers import (
+    Handler as Handler,
+    body_of_with as body_of_with,
+    finally_around as finally_around,
+    handler_around as handler_around,
+)
 from ddpdoctor.source.values.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.vocabulary import (
     ACCELERATOR as ACCELERATOR,
@@ -369,6 +375,7 @@ from ddpdoctor.watch.events import (
     TiedApart as TiedApart,
     TimedCall as TimedCall,
     TimedOut as TimedOut,
+    UnderWay as UnderWay,
     Used as Used,
     UsedInFork as UsedInFork,
     WeightsFingerprinted as WeightsFingerprinted,

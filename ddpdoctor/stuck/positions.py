@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,17 @@ from ddpdoctor.host.process.connections import peers
 from ddpdoctor.host.process.system_calls import sleeps
 from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.host.process.waits.frozen import frozen
-from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck.looks.builds import of_left_lock, waits_for_build
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.gpus import uses
+from ddpdoctor.stuck.looks.lines import sites_of, under_way
 from ddpdoctor.stuck.looks.roots import root
 from ddpdoctor.stuck.ranks.processes import identities
 from ddpdoctor.stuck.ranks.unreaped import ended_ranks, gone_from_here
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
+from ddpdoctor.stuck.waits.disks import of_disk
+from ddpdoctor.stuck.waits.gil import of_gil
 from ddpdoctor.stuck.waits.kept import of_database, of_polled_lock, of_threads
 from ddpdoctor.stuck.waits.polled import of_poll, only_asks
 from ddpdoctor.stuck.waits.pools import of_pool
@@ -36,14 +37,12 @@ from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.stack import Frame
+    from ddpdoctor.host.process.waits.wait import Awaited
     from ddpdoctor.stuck.looks.look import Seen
     from ddpdoctor.stuck.looks.spy import Stack
     from ddpdoctor.stuck.ranks.jobs import Job, Rank
 
 BLOCKED = 120.0  # seconds in one disk wait, after which Linux itself says so (kernel.hung_task_timeout_secs)
-LEAST = 5.0  # seconds of one disk wait that are told: a disk answers within some hundredths
-A_DISK = Awaited("a disk, or a file server, to answer", "", "sudo dmesg | tail   # and, of network drives: nfsstat -m")
 LOADER = "torch/utils/data/dataloader.py"
 
 
@@ -82,6 +81,9 @@ def _others(job: Job, seen: dict[int, Seen], pid: int) -> list[Stack]:
 
 def _kept(position: Position, seen: Seen, waiting: list[int], beside: list[Stack]) -> Position:
     """Tell of a rank that polls for what never comes: a lock whose holder waits for the others, or is gone; a flag."""
+    if gil := of_gil(seen):
+        asks = seen.stack.gil is not None and sleeps(position.pid, seen.stack.gil.number)
+        return replace(position, doing=Doing.ASKING if asks else Doing.STANDING, awaited=gil)
     if position.doing not in {Doing.WORKING, Doing.ASKING, Doing.STANDING}:
         return position
     others = [pid for pid in waiting if pid != position.pid]
@@ -101,7 +103,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     thaw = frozen(rank.pid)
     doing = Doing.STANDING if thaw else _doing(seen, operation, rank.process.backends)
     stands = doing in {Doing.STANDING, Doing.ASKING}
-    keeps = thaw or (_awaited(rank, seen) if stands else _disk(rank, seen) if doing is Doing.WORKING else None)
+    keeps = thaw or (_awaited(rank, seen) if stands else of_disk(rank.store, seen) if doing is Doing.WORKING else None)
     pool = of_pool(rank.pid, seen.stack) if doing is Doing.STANDING and not thaw else None
     if doing is Doing.WORKING and keeps is not None and keeps.process:
         doing = Doing.STANDING  # who has just started a process waits for that as if for a disk: vfork(2)
@@ -121,7 +123,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     of_threads_alone = keeps.thread if keeps is not None else doing is Doing.STANDING and not below
     if of_threads_alone and any(sleeps(rank.pid, each) for each in seen.stack.threads):
         doing = Doing.ASKING  # by another thread of its own, as far as is known
-    sites = tuple(_sites(frames))
+    sites = tuple(sites_of(frames))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
     call = Communication(0, 0.0, operation, "", root(operation, seen.stack), site)
@@ -139,6 +141,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         workers=below,
         threads=tuple((name, Site(inner.file, inner.line, inner.function)) for name, (inner, *_) in seen.stack.others),
         awaited=keeps,
+        raised=under_way(seen.stack),
     )
 
 
@@ -148,25 +151,6 @@ def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
     if found is not None and found.thread and not seen.stack.frames:
         return None
     return of_threads(found, seen.stack, rank.pid)
-
-
-def _sites(frames: Iterable[Frame]) -> Iterator[Site]:
-    """Yield the user's lines; a function that a library has made of text (``<string>``) is none where a file is.
-
-    Functions have their own names, as sources and the watch have them: py-spy puts a method's class before it.
-    """
-    own = [each for each in frames if is_users(each.file)]
-    of_files = any(not each.file.startswith("<") for each in own)
-    for each in own:
-        if not (of_files and each.file == "<string>"):
-            yield Site(os.path.normpath(each.file), each.line, each.function.rpartition(".")[2])
-
-
-def _disk(rank: Rank, seen: Seen) -> Awaited | None:
-    """Return what a rank waits for that was in one wait for a disk all the time: it counts as at work, for a while."""
-    if seen.state != psutil.STATUS_DISK_SLEEP or seen.moves or (seen.rested or 0.0) < max(seen.length, LEAST):
-        return None
-    return awaited(rank.pid, seen.stack.frames, rank.store) or A_DISK
 
 
 def _counters(stack: Stack) -> Iterator[tuple[str, int]]:

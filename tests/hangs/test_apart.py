@@ -450,3 +450,12 @@ def test_a_call_behind_what_a_generator_yields_is_missed_by_who_leaves_its_loop(
 
     named = "rank 1 has left the loop through batches(), at train.py:8 by `break` at line 11, under `if loss < enough`"
     assert (named in told.message) is (leave == "break")
+
+
+def test_a_key_that_two_lines_write_otherwise(script: Script) -> None:
+    """What stands between the variables tells; a key that is made by a function is not guessed."""
+    path = script('store.set(f"{what}-{rank}", "1")\nstore.wait([f"{what}_{rank}"])\nstore.wait([f"{what}-{other}"])\n')
+
+    assert "no line of" in of_key(Site(path, 2, "<module>"))
+    assert "it sets f'{what}-{rank}' (line 1)" in of_key(Site(path, 2, "<module>"))
+    assert of_key(Site(path, 3, "<module>")) == ""

@@ -26,6 +26,7 @@ from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
 from ddpdoctor.host.process.waits.files import locked_files
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck import positions
+from ddpdoctor.stuck.looks.lines import sites_of
 from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.waits.kept import of_fork
@@ -133,6 +134,16 @@ def test_a_child_and_its_command(waiting: Waiting) -> None:
     found = waiting.seen(piped, words="data from a pipe that process")
     os.kill(found.process, 9)
     assert "(sleep 600) writes into" in found.what
+
+
+def test_a_program_that_was_left_in_the_background_keeps_a_pipe(waiting: Waiting) -> None:
+    """Its output is read to the end, which comes with its own; the shell that has started it is gone."""
+    code = "subprocess.run('sleep 600 & echo started', shell=True, capture_output=True)"
+    found = waiting.seen(code, words="the end of a pipe that process")
+    os.kill(found.process, 9)
+
+    assert "(sleep 600) writes into: the program that has started it in the background is gone" in found.what
+    assert "> log 2>&1 &" in found.mend
 
 
 def test_an_item_of_a_queue_between_processes(waiting: Waiting) -> None:
@@ -414,4 +425,4 @@ def test_a_debugger_is_told_by_its_frames() -> None:
 def test_a_line_has_its_functions_own_name() -> None:
     """py-spy puts the class before it, which no source has."""
     frames = (Frame("/home/me/train.py", 3, "Trainer.fit"), Frame("/home/me/train.py", 9, "main.<locals>.<listcomp>"))
-    assert [each.function for each in positions._sites(frames)] == ["fit", "<listcomp>"]
+    assert [each.function for each in sites_of(frames)] == ["fit", "<listcomp>"]

@@ -9,7 +9,7 @@ import pytest
 from helpers import Script
 
 from ddpdoctor.checks.collectives.hangs.source._exits import LeftBy
-from ddpdoctor.checks.collectives.left import loop_left_early
+from ddpdoctor.checks.collectives.left._leave_together import mended
 from ddpdoctor.source.reach.exits import Exit, Line, LoopLeft, loop_left
 from ddpdoctor.watch.events import Site
 
@@ -153,6 +153,10 @@ def test_the_loop_of_the_break_is_named_where_a_method_has_one_of_its_own(script
     [
         (Exit("train.py", 9, "break", "if stopper.stop"), "[int(bool(stopper.stop))])"),
         (Exit("train.py", 9, "return", "if not better"), "-if not better:\n+if stop.item():\n     return"),
+        (
+            Exit("train.py", 9, "except OSError", around=True),
+            "-except OSError:\n-    ...   # line 9\n+except OSError:\n+    raise",
+        ),
         (Exit("train.py", 9, "sys.exit()", "if done"), "-if stop_here:\n+if stop.item():\n     break"),
     ],
 )
@@ -161,4 +165,41 @@ def test_the_fix_is_written_with_the_test_of_the_only_way(way: Exit, diff: str) 
     site = Site("train.py", 8, "main")
     left = LeftBy(1, 0, site, LoopLeft("train.py", 5, (way,), ends_itself=False, alike=False))
 
-    assert diff in loop_left_early._mended(left, None).diff
+    assert diff in mended(left, None).diff
+
+
+CAUGHT = """
+def train():
+    for step in range(9):  # loop
+        {body}
+
+def main():
+    try:
+        train()
+    except ValueError:  # handler
+        print("failed")
+    dist.barrier()  # outside
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "only"),
+    [("loss(step).backward()  # inside", True), ("if step:\n            break\n        loss(step)  # inside", False)],
+)
+def test_a_handler_around_the_loop_is_the_only_way_out(tmp_path: Path, body: str, *, only: bool) -> None:
+    """Of a loop that runs as often on all ranks; one within the loop skips a pass, and the rank can be in it still."""
+    text = CAUGHT.format(body=body)
+    (path := tmp_path / "train.py").write_text(text)
+    at = {
+        word: number for number, line in enumerate(text.splitlines(), 1) for word in [line.partition("# ")[2]] if word
+    }
+    end = len(text.splitlines())
+    calls = next(number for number, line in enumerate(text.splitlines(), 1) if line == "        train()")
+    inside: list[Line] = [(str(path), at["inside"], "train"), (str(path), calls, "main"), (str(path), end, "<module>")]
+
+    found = loop_left(inside, [(str(path), at["outside"], "main"), inside[2]], lambda *_: False)
+
+    assert found is not None
+    assert (found.only is not None and found.only.line == at["handler"]) is only

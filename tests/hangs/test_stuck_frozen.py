@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,10 +18,12 @@ from ddpdoctor.findings import Report
 from ddpdoctor.host.process.waits.frozen import frozen
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.host.stack import Frame
-from ddpdoctor.stuck import positions
+from ddpdoctor.stuck.looks.lines import sites_of
 from ddpdoctor.stuck.looks.look import Seen
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.told.verdict import _said
+from ddpdoctor.stuck.waits import disks
+from ddpdoctor.stuck.waits.disks import A_DISK, of_disk
 from ddpdoctor.stuck.waits.stopped import of_stopped
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled, Worker
 
@@ -96,25 +97,24 @@ def test_a_line_of_a_library_made_of_text_is_nobodys() -> None:
         Frame(function="work", file="/home/me/train.py", line=13),
     )
 
-    assert [each.line for each in positions._sites([READS, made, own])] == [13]
-    assert [each.line for each in positions._sites([READS, made])] == [2]
+    assert [each.line for each in sites_of([READS, made, own])] == [13]
+    assert [each.line for each in sites_of([READS, made])] == [2]
 
 
 def test_a_long_wait_for_a_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is open whether the disk answers; a short one, or one between others, is work as any."""
-    monkeypatch.setattr(positions, "awaited", lambda *_: None)
-    rank = SimpleNamespace(pid=7, store=0)
+    monkeypatch.setattr(disks, "awaited", lambda *_: None)
     frames = Stack((Frame(function="save", file="/home/me/train.py", line=3),))
     seen = Seen(7, 9.0, looks=[frames, frames], state=psutil.STATUS_DISK_SLEEP, length=5.0)
 
-    assert positions._disk(rank, seen) is positions.A_DISK  # type: ignore[arg-type]
-    assert positions._disk(rank, replace(seen, rested=0.1)) is None  # type: ignore[arg-type]
-    assert positions._disk(rank, replace(seen, state=psutil.STATUS_RUNNING)) is None  # type: ignore[arg-type]
+    assert of_disk(0, seen) is A_DISK
+    assert of_disk(0, replace(seen, rested=0.1)) is None
+    assert of_disk(0, replace(seen, state=psutil.STATUS_RUNNING)) is None
 
 
 @pytest.mark.parametrize(
     ("awaits", "said"),
-    [(positions.A_DISK, "Undecided: rank 0 waits for a disk at train.py:3"), (None, "does not hang")],
+    [(A_DISK, "Undecided: rank 0 waits for a disk at train.py:3"), (None, "does not hang")],
 )
 def test_the_verdict_on_a_disk(awaits: Awaited | None, said: str) -> None:
     """A rank in a wait for a disk is not said to be at work."""

@@ -42,7 +42,7 @@ def left_out_of_loop(found: LeftBy, ahead: Position, behind: Position, event: St
             ),
             *seen(event),
         ),
-        _mend(guard) if guard and passed else SKIPPED,
+        way_removed(guard) if guard and passed else SKIPPED,
         place(Site(site.file, guard.test.lineno, site.function), rank=ahead.rank)
         if guard
         else place(behind.site, rank=behind.rank),
@@ -62,7 +62,7 @@ def _told(test: tuple[Site, Guard]) -> str:
     return f"reached only {guard.words}, {short(Site(site.file, guard.test.lineno, site.function))}"
 
 
-def _mend(guard: Guard) -> Fix:
+def way_removed(guard: Guard) -> Fix:
     """Return the line that is to go, where a rank returns before the call; how ranks decide together elsewhere."""
     test = " ".join(ast.unparse(guard.test).split())
     if guard.holds or len(test) > LONGEST:

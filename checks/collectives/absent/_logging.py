@@ -45,8 +45,11 @@ def _handler(site: Site) -> str:
     return ""
 
 
-def told_as_logged(found: Logged, event: Stalled) -> Finding:
+def told_as_logged(event: Stalled) -> Finding | None:
     """Return that whoever logs alone waits for the others, which have nothing to log."""
+    found = logged_by_some(event)
+    if found is None:
+        return None
     one, other, line = found.rank, found.other, found.line
     tests = [each for each in tests_around(line.file, line.line) if "__name__" not in each]
     under = f", under `if {tests[0]}`" if tests else ""

@@ -1,9 +1,10 @@
-"""A file that one rank asks for again and again, and that another one makes behind the collective it waits in."""
+"""A file that one rank asks for again and again, and that never comes to be where it asks."""
 
 from __future__ import annotations
 
 import ast
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import (
@@ -15,9 +16,11 @@ from ddpdoctor.check import (
     Site,
     are_alternatives,
     calls_at,
+    own_path,
     place,
     question,
     tree_of,
+    unmade,
 )
 
 from ..hangs._told import seen, short, where
@@ -25,7 +28,7 @@ from ..hangs._told import seen, short, where
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddpdoctor.check import Stalled
+    from ddpdoctor.check import OwnPath, Stalled
 
 EXISTS = re.compile(r"\b(?:exists|is_file|isfile|is_dir|isdir|glob|listdir)\(")
 MAKES = frozenset(
@@ -59,7 +62,45 @@ def made_behind(event: Stalled) -> MadeBehind | None:
     return None
 
 
-def told_as_made_behind(found: MadeBehind, event: Stalled) -> Finding:
+def told_by_its_file(event: Stalled) -> Finding | None:
+    """Return that a file never comes: made behind the collective that its maker waits in, or by each rank elsewhere."""
+    if behind := made_behind(event):
+        return _told_as_made_behind(behind, event)
+    asking = ((each, own_path(each.site.file, each.site.line)) for each in event.doing(Doing.ASKING) if each.site)
+    return next((_told_as_own(asks, found, event) for asks, found in asking if found is not None), None)
+
+
+def told_unmade(busy: Position) -> str:
+    """Return which file a rank asks for, where no line of its script makes one of the name, and which it makes."""
+    site = busy.site if busy.doing is Doing.ASKING else None
+    found = unmade(site.file, site.line) if site is not None else None
+    if found is None or site is None:
+        return ""
+    wanted, made = found
+    alike = get_close_matches(wanted, made, n=1, cutoff=0.5)
+    told = ", ".join(f"{each!r} (line {made[each]})" for each in alike or [*made][:3])
+    return f", for {wanted!r}, which no line of {short(site).partition(':')[0]} makes (it makes {told})"
+
+
+def _told_as_own(asks: Position, found: OwnPath, event: Stalled) -> Finding:
+    name = short(asks.site).partition(":")[0]
+    return Finding(
+        f"rank {asks.rank} {where(asks)}, for a file in a place of its own: {found.made} at {name}:{found.line} "
+        f"returns another one in each process, so what another rank makes at {name}:{found.makes} never comes there",
+        (
+            Evidence(found.made, "the same path on all ranks", f"{asks.site.file}:{found.line}" if asks.site else ""),
+            *seen(event),
+        ),
+        Fix(
+            "let rank 0 make the path, and tell it to all, before any rank uses it",
+            diff=f"-path = {found.made}\n+path = [{found.made} if dist.get_rank() == 0 else None]\n"
+            "+dist.broadcast_object_list(path, src=0)\n+path = path[0]",
+        ),
+        place(asks.site and Site(asks.site.file, found.line, ""), rank=asks.rank),
+    )
+
+
+def _told_as_made_behind(found: MadeBehind, event: Stalled) -> Finding:
     """Return that neither rank can go on."""
     asks, waits, line = found.asks, found.waits, found.line
     return Finding(

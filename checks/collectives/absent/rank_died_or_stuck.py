@@ -56,7 +56,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import GONE, Hang, on_hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
-from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, taken_itself, what_keeps, who_waits
+from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, mend_of, taken_itself, what_keeps, who_waits
 from ..hangs._told import seen, table, where
 from ..timeouts._flight import SILENT, proofs
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
@@ -229,7 +229,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),
         Fix(
-            _mend(lost) if known else (awaits and awaits.mend) or _mend(lost),
+            _mend(lost) if known else mend_of(lost, event) or _mend(lost),
             command=(awaits and awaits.command) or REVIVE[lost.doing].format(pid=lost.pid),
         ),
         place((failed[-1] if failed else lost).site, rank=lost.rank),

@@ -30,7 +30,6 @@ from ddpdoctor.check import (
     INTERRUPTED,
     RANKS_LINE,
     Ailment,
-    Communication,
     Doing,
     End,
     Evidence,
@@ -44,9 +43,7 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     Training,
-    calls_at,
     ends_from,
-    last_name,
     log_pattern,
     place,
 )
@@ -58,6 +55,8 @@ from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL
 from ..hangs._told import seen, short, table
 from ._continued import left_out_by_continue, past_a_step
+from ._dropped_send import dropped, told_dropped
+from ._left_before import left_before
 from ._went_on import UNEVEN
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
@@ -138,11 +137,13 @@ SAME_CHECKPOINT = Fix(
 
 def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Finding:
     """Return how a rank came to its end before its time, as far as it is known."""
-    if message := _dropped(event, gone, lost.rank):
-        return _unsent(message, gone, lost)
+    if message := dropped(event, gone, lost.rank):
+        return told_dropped(message, gone, lost)
     left = left_by(gone, training)
     if left is None and (skips := left_out_by_continue(event, gone, training)):
         return past_a_step(skips, event, _same_steps(training))
+    if left is None and (found := left_before(event, gone, lost)):
+        return found
     how = in_words(left) if left else "has come to the end of the script"
     return Finding(
         f"rank {gone} {how}; rank {lost.rank} was still to communicate with it",
@@ -155,31 +156,6 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
         ),
         _fix(left, _as_many_steps(event, gone, lost.rank, training)),
         place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
-    )
-
-
-def _dropped(event: PeerLost, gone: int, lost: int | None) -> Communication | None:
-    """Return the isend with which a rank ended, where the other one was to receive from it."""
-    last = {each.rank: each.recent[-1] for each in event.progress if each.recent}
-    sent, received = last.get(gone), last.get(-1 if lost is None else lost)
-    if sent is None or received is None or sent.site is None:
-        return None
-    pair = (sent.operation, received.operation) == ("send", "recv")
-    calls = {last_name(each.func) for each in calls_at(sent.site.file, sent.site.line)}
-    matches = f" to {lost}" in sent.shapes and f" from {gone}" in received.shapes
-    return sent if pair and matches and "isend" in calls else None
-
-
-def _unsent(message: Communication, gone: int, lost: Failed) -> Finding:
-    return Finding(
-        f"rank {gone} came to its end before its isend at {short(message.site)} was done, for which nobody waits: rank "
-        f"{lost.rank} was to receive it",
-        (
-            Evidence(f"isend of {message.shapes}", "wait() of what isend returns, before the end", f"rank {gone}"),
-            Evidence(lost.said, "", f"rank {lost.rank}"),
-        ),
-        Fix("wait for it before the program ends", diff="-dist.isend(x, 1)\n+work = dist.isend(x, 1)\n+work.wait()"),
-        place(message.site, rank=gone),
     )
 
 

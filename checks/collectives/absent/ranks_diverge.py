@@ -66,7 +66,8 @@ from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._accumulated import no_sync_in, unlike_accumulation
 from ._alike import left_out_of_loop
-from ._logging import logged_by_some, told_as_logged
+from ._in_finally import told_in_finally
+from ._logging import told_as_logged
 from ._under_a_test import begun_under_a_test, under_a_test
 from ._went_on import FIX, UNEVEN, left_out_by, uneven, went_on
 
@@ -160,11 +161,10 @@ def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]
 @on_hang(Hang.DIVERGED)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
-    if logged := logged_by_some(event):
-        yield told_as_logged(logged, event)
-        return
     yield (
-        _in_iterations(event)
+        told_as_logged(event)
+        or _in_iterations(event)
+        or told_in_finally(event, training)
         or begun_under_a_test(event)
         or left_out_by(event)
         or _after_a_loop(event, training)

@@ -14,7 +14,8 @@ The time that the progress bar shows is about the time-out. With prepared data t
 wait, `py-spy dump --pid PID` of rank 0 shows what it does; `ddpdoctor run` names the rank that works, and its line.
 A rank works as long as it, a thread of it or a process that it has started computes, waits for a core or for a disk,
 moves data, or asks for something again and again. Only one that did nothing of all that for --hang-after stands still.
-One that asks for a file which another rank makes behind its own collective waits for ever: both lines are named.
+One that asks for a file which another rank makes behind its own collective, or whose path is another one on each rank
+(`tempfile.mkdtemp()`), waits for ever: both lines are named. So is the name of a file that no line makes.
 
 ## How to mend it
 
@@ -63,9 +64,10 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._lost import thread_awaited, what_keeps
 from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
+from ..timeouts._longer import USUAL, longer
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
-from ._made_behind import made_behind, told_as_made_behind
+from ._made_behind import told_by_its_file, told_unmade
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks
@@ -73,13 +75,9 @@ WATCH = "ddpdoctor stuck   # on each of the other hosts, while it hangs"
 ELSEWHERE = "ddpdoctor stuck --report HOST.json   # on each host\nddpdoctor stuck HOST.json HOST2.json"
 FIX = Fix(
     "prepare the data before the training, or give the group more time",
-    diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
-    "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
+    diff=USUAL,
 )
-OF_WORK = Fix(
-    "let that line's work be done before the other ranks wait for it, or give the group more time than it takes",
-    diff=FIX.diff,
-)
+OF_WORK = "let that line's work be done before the other ranks wait for it, or give the group more time than it takes"
 MADE_BEFORE = "have what the loop asks for made before the other ranks wait for this one"
 OF_LOOP = Fix(f"{MADE_BEFORE}, and let the loop end with an error after some time, so that the launcher ends them all")
 
@@ -115,12 +113,12 @@ def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[
 @on_hang(Hang.WORKS)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who works while the others wait: no fault yet, and nothing is ended for it."""
-    if behind := made_behind(event):
-        yield told_as_made_behind(behind, event)
+    if never := told_by_its_file(event):
+        yield never
         return
     busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
-    site, keeps = busy.site, thread_awaited(busy) or what_keeps(busy, event)
+    site, keeps = busy.site, thread_awaited(busy) or told_unmade(busy) or what_keeps(busy, event)
     asks = busy.doing is Doing.ASKING
     tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING else None
     loop = _loop(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""
@@ -128,7 +126,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        _of_search(str(tries)) if tries else _of_loop(site) if asks and loop and site else _of_rest(busy),
+        _of_search(str(tries)) if tries else _of_loop(site) if asks and loop and site else _of_rest(busy, event),
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
@@ -149,10 +147,10 @@ def _of_search(until: str) -> Fix:
     )
 
 
-def _of_rest(busy: Position) -> Fix:
+def _of_rest(busy: Position, event: Stalled) -> Fix:
     """Return what to do about a rank that has been in one wait for a disk all the time, or is at work."""
     if busy.awaited is None or busy.doing is Doing.ASKING:
-        return OF_WORK
+        return Fix(OF_WORK, diff=longer(each for rank in event.ranks for each in rank.stack or (rank.site,)))
     return Fix(
         "see why that disk, or that file server, does not answer; give large files a local disk",
         command=busy.awaited.command,
@@ -196,8 +194,7 @@ def as_the_time_ran_out(event: Failed, training: Training) -> Iterator[Finding]:
             diff=f"-dist.monitored_barrier(timeout=timedelta(seconds={seconds:g}))\n"
             "+dist.monitored_barrier(timeout=timedelta(minutes=30))"
             if at_barrier
-            else f"-dist.init_process_group(backend, timeout=timedelta(seconds={seconds:g}))\n"
-            "+dist.init_process_group(backend, timeout=timedelta(hours=3))",
+            else longer((first.site, event.site)),
             command=f"py-spy dump --pid PID   # of rank {first.rank}, while the others wait",
         ),
         place(first.site, rank=first.rank),

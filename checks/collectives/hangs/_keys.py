@@ -29,7 +29,7 @@ def of_key(site: Site | None) -> str:
     keys = [key for call in calls if _method(call) in WAITS for key in _words(call)]
     sets = [node for node in tree_of(site.file).of(ast.Call) if _method(node) in SETS and node.args]
     if not keys:
-        return _made(site, [call.args[0] for call in calls if _method(call) in WAITS and call.args], sets)
+        return _made(site, [each for call in calls if _method(call) in WAITS for each in _asked(call)], sets)
     told = {key: node.lineno for node in sets for key in _words(node)}
     if known := [key for key in keys if key in told]:
         return f": the key {known[0]!r}, which line {told[known[0]]} sets, has not been set"
@@ -56,12 +56,23 @@ def _made(site: Site, keys: list[ast.expr], sets: list[ast.Call]) -> str:
         ]
         made = named[-1].value if named else key
         lines = [call.lineno for call in sets if ast.unparse(call.args[0]) in {ast.unparse(key), ast.unparse(made)}]
+        others = [call for call in sets if isinstance(call.args[0], ast.JoinedStr)]
+        if not lines and isinstance(made, ast.JoinedStr) and len(others) == len(sets) > 0:
+            told = ", ".join(f"{ast.unparse(call.args[0])} (line {call.lineno})" for call in others[:3])
+            if not any(_alike(made, call.args[0]) for call in others):
+                name = short(site).partition(":")[0]
+                return f": no line of {name} sets a key like {ast.unparse(made)}; it sets {told}"
         if lines and isinstance(made, ast.JoinedStr):
             return (
                 f": the key {ast.unparse(made)} of line {made.lineno}, which line {lines[0]} sets on another rank, has "
                 "not been set as this rank has made it"
             )
     return ""
+
+
+def _alike(one: ast.JoinedStr, other: ast.expr) -> bool:
+    """Whether two f-strings can make one key: what stands in them between their variables is the same."""
+    return _pattern(one) == _pattern(other)
 
 
 def _pattern(key: ast.expr) -> str:
@@ -82,8 +93,12 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
+def _asked(call: ast.Call) -> list[ast.expr]:
+    """Return the keys of a call: its first argument, or what a list has there."""
+    first = call.args[:1]
+    return first[0].elts if first and isinstance(first[0], (ast.List, ast.Tuple)) else first
+
+
 def _words(call: ast.Call) -> list[str]:
-    """Return the keys that are written in a call: its first argument, or what a list has there."""
-    first = call.args[0] if call.args else None
-    parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
-    return [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    """Return the keys that are written in a call."""
+    return [each.value for each in _asked(call) if isinstance(each, ast.Constant) and isinstance(each.value, str)]

@@ -65,6 +65,15 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     return f"{at}, and waits for {awaited.what}{whom}{key}"
 
 
+def mend_of(lost: Position, event: Stalled) -> str:
+    """Return what is to be done about what a rank waits for: a lock that another rank holds while it waits for it."""
+    awaits = next((each.awaited for each in lost.workers), None) or lost.awaited
+    holder = next((each for each in event.doing(Doing.WAITING) if awaits and awaits.process == each.pid != 0), None)
+    if awaits is not None and holder is not None and awaits.what.startswith("the lock of "):
+        return f"have rank {holder.rank} give the lock back before {holder.operation} at {short(holder.site)}"
+    return awaits.mend if awaits is not None else ""
+
+
 def thread_awaited(busy: Position) -> str:
     """Return what a rank waits for whose thread works, while its own line only waits for that; empty where it works."""
     if not JOINS.search(busy.function):

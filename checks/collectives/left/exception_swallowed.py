@@ -12,6 +12,7 @@ the time-out, and the numbers in between are wrong without a word.
 ## How to be sure
 
 Where one rank waits in the handler of an exception, and another one in the lines that it is for, both lines are told.
+`ddpdoctor stuck` also tells the class of an exception that has led a rank to the end of a `with`, where it waits.
 `ddpdoctor run` sees the exceptions that torch and the loaders raise into the training's lines; it names one where
 the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost. An exception
 of the script's own is not seen by it: it is concluded where one rank has come to the end of a loader, another one with
@@ -64,7 +65,8 @@ from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
-from ..hangs.source._handlers import Handling, handling
+from ..hangs.source._handlers import handling
+from ._handled import in_its_handler
 from ._raised import raised
 from ._step_caught import caught_steps
 
@@ -86,28 +88,9 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     if found := swallowed(event.ranks, training):
         yield _finding(found, seen(event), table=table(event))
     elif met := handling(event):
-        yield _in_its_handler(met, event)
+        yield in_its_handler(met, event)
     elif skipped := step_skipped(event, training):
         yield step_left_out(skipped, event, BY_A_FLAG)
-
-
-def _in_its_handler(met: Handling, event: Stalled) -> Finding:
-    rank, handler = met.rank, met.handler
-    return Finding(
-        f"rank {rank.rank} has caught an exception (`{handler.said}`, line {handler.line}), and waits in "
-        f"{rank.operation} at {short(met.at)}; rank {met.other.rank} has met none, and waits in "
-        f"{met.other.operation} at {short(met.tries)}",
-        (
-            Evidence(f"in the handler `{handler.said}`", "no collective there", f"rank {rank.rank}, {short(met.at)}"),
-            *seen(event),
-        ),
-        Fix(
-            "let the error end the training, or tell all ranks of it, and let all take the same way",
-            diff=f"-{handler.said}:\n-    ...\n+{handler.said}:\n+    raise",
-        ),
-        place(met.at, rank=rank.rank),
-        table=table(event),
-    )
 
 
 @on_loss(Loss.SWALLOWED)

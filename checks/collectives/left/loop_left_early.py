@@ -37,10 +37,8 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Evidence,
-    Exit,
     Finding,
     Fix,
-    Framework,
     PeerLost,
     Place,
     Severity,
@@ -59,6 +57,7 @@ from ..hangs.calls._apart import broken_off, left_out, mismatch
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
+from ._leave_together import SKIP_TOGETHER, mended, together
 from ._own_batch import left_by_own_batch
 from ._own_stop import left_by_own_sums
 from ._step_left_out import one_step_ahead, step_left_out
@@ -96,23 +95,12 @@ def by_own_batch(script: Script, project: Around) -> Iterator[Finding]:
             f"a rank {left} here by what is in its own batch: the others wait for its gradients at "
             f"{script.code(backward.func)}",
             (script.seen(way, f"each rank {left}, or none does"), script.seen(test), script.seen(backward)),
-            SKIP_TOGETHER if skips else _together(None),
+            SKIP_TOGETHER if skips else together(None),
             script.place(way),
             severity=Severity.WARNING,
         )
 
 
-SKIP_TOGETHER = Fix(
-    "let all ranks skip the step together: decide once, and tell all",
-    diff="+skip = torch.tensor([int(skip_this)])\n+dist.all_reduce(skip, op=dist.ReduceOp.MAX)\n"
-    "-if skip_this:\n+if skip.item():\n     continue",
-)
-AS_OFTEN = Fix(
-    "let all ranks go through the loop as often, and make its collective for each item: neither their number nor a "
-    "test around the call comes from what one rank has",
-    diff="+passes = torch.tensor([len(items)])\n+dist.all_reduce(passes, op=dist.ReduceOp.MIN)\n"
-    "-for item in items:\n+for item in itertools.islice(items, int(passes)):",
-)
 ONCE_BEHIND = Fix(
     "sum up in the loop, and call the collective once behind it; or give all ranks as many passes",
     diff="+total = torch.zeros(1)\n for batch in batches:   # as many as this rank has\n-    dist.all_reduce(count)\n"
@@ -190,34 +178,10 @@ def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None,
             *([Evidence(str(only), "all ranks leave the loop in the same step", f"rank {left.rank}")] if only else []),
             *proof,
         ),
-        _mended(left, training.framework),
+        mended(left, training.framework),
         Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
         table=positions,
         ambiguity=None
         if only or not loop.exits
         else Ambiguity(tuple(causes), "print the rank and the step at each of these lines: one rank comes there first"),
-    )
-
-
-def _mended(left: LeftBy, framework: Framework | None) -> Fix:
-    """Return how the ranks leave the loop together; where its items were used up, how they go through it as often."""
-    if not left.loop.exits:
-        return AS_OFTEN
-    only = left.loop.only
-    return SKIP_TOGETHER if all(each.skips for each in left.loop.exits) else _together(framework, only)
-
-
-def _together(framework: Framework | None, only: Exit | None = None) -> Fix:
-    """Return how the ranks decide together, in the words of the framework that wraps the model, and of the script."""
-    test, way, asked = "stop_here", "break", "stop_here"
-    if only is not None and only.kind in {"break", "return"} and only.test.startswith("if "):
-        test, way = only.test.removeprefix("if "), only.kind
-        asked = f"bool({test})"
-    agree = framework.agree if framework is not None and framework.agree else ""
-    told = f"+stop = torch.tensor([int({asked})])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)"
-    return Fix(
-        "let all ranks leave the loop together: decide once, and tell all",
-        diff=f"{agree.format(test=test)}\n-if {test}:\n+if flag > 0:\n     {way}"
-        if agree
-        else f"{told}\n-if {test}:\n+if stop.item():\n     {way}",
     )

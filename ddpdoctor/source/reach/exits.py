@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alike import runs_alike
 from ddpdoctor.source.text.lines import tree_of
+from ddpdoctor.source.values.handlers import said_of, swallows
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.alike import Loop
@@ -25,17 +26,18 @@ QUITS = {"sys.exit", "exit", "quit"}
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A way out of a loop: where, what stands there, and the innermost test that it is under."""
+    """A way out of a loop: where, what stands there, the innermost test around; ``around``: a handler outside of it."""
 
     file: str
     line: int
     kind: str
     test: str = ""
+    around: bool = False
 
     @property
     def skips(self) -> bool:
         """Whether it can also be that a rank stays in the loop and makes one step less."""
-        return self.kind.startswith(("continue", "except"))
+        return self.kind.startswith(("continue", "except")) and not self.around
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -92,7 +94,8 @@ def loop_left(
     if number < 0 or not all(each is not None and each.reached for each in frames[: number + 1]):
         return None
     known = [each for each in frames if each is not None]
-    ways = sorted({way for each in known for way in _ways(each)}, key=lambda each: (each.file, each.line))
+    found = {way for at, each in enumerate(known) for way in _ways(each, around=at < number)}
+    ways = sorted(found, key=lambda each: (each.file, each.line))
     inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
     steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
     runs = runs_alike(inner[1], tree_of(inner[0]))
@@ -206,24 +209,18 @@ def _comes_to(node: ast.AST, tree: Tree) -> bool:
     return True
 
 
-def _ways(frame: _Frame) -> Iterator[Exit]:
-    """Yield what leaves the loops of a frame, or skips the rest of a pass of the innermost."""
+def _ways(frame: _Frame, *, around: bool = False) -> Iterator[Exit]:
+    """Yield what leaves the loops of a frame, or skips the rest of a pass; ``around``: a deeper frame has the loop."""
     for loop in frame.loops:
         wanted = {"break"} | ({"continue"} if loop is frame.loops[0] else set())
         wanted |= {"return"} if loop is frame.loops[-1] else set()
         yield from _within(frame.file, loop.body, "", wanted)
     for node in frame.around:
         if isinstance(node, ast.Try) and any(each is frame.at or each in frame.around for each in node.body):
-            yield from (Exit(frame.file, each.lineno, _named(each)) for each in node.handlers if _swallows(each))
-
-
-def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler lets the program go on below the whole statement."""
-    return not any(isinstance(each, (ast.Raise, *WAYS)) for each in ast.walk(handler))
-
-
-def _named(handler: ast.ExceptHandler) -> str:
-    return f"except {ast.unparse(handler.type)}" if handler.type else "except"
+            out = around or any(each in frame.around[: frame.around.index(node)] for each in frame.loops[:1])
+            yield from (
+                Exit(frame.file, each.lineno, said_of(each), around=out) for each in node.handlers if swallows(each)
+            )
 
 
 def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> Iterator[Exit]:
@@ -239,7 +236,7 @@ def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> 
             yield from _within(file, node.body, f"if {said}", wanted)
             yield from _within(file, node.orelse, f"if not ({said})", wanted)
         elif isinstance(node, ast.ExceptHandler):
-            yield from _within(file, node.body, _named(node), wanted)
+            yield from _within(file, node.body, said_of(node), wanted)
         elif not isinstance(node, SCOPES):
             deeper = wanted - {"break", "continue"} if isinstance(node, (ast.For, ast.While)) else wanted
             yield from _within(file, list(ast.iter_child_nodes(node)), test, deeper)

@@ -10,16 +10,31 @@ from ddpdoctor.source.text.lines import tree_of
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """``said`` as it stands there (``except ValueError``), its line, and the first and last line that it is for."""
+    """``said`` as it stands there (``except ValueError``), its line, and the first and last line that it is for.
+
+    ``name`` is that of the exception in it, empty where it has none.
+    """
 
     said: str
     line: int
     first: int
     last: int
+    name: str = ""
 
     def is_for(self, line: int) -> bool:
         """Whether an exception at this line comes to the handler."""
         return self.first <= line <= self.last
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler lets the program go on below the whole statement."""
+    away = (ast.Raise, ast.Break, ast.Continue, ast.Return)
+    return not any(isinstance(each, away) for each in ast.walk(handler))
+
+
+def said_of(handler: ast.ExceptHandler) -> str:
+    """Return the head of a handler as it stands there."""
+    return f"except {ast.unparse(handler.type)}" if handler.type else "except"
 
 
 def handler_around(file: str, line: int) -> Handler | None:
@@ -28,6 +43,29 @@ def handler_around(file: str, line: int) -> Handler | None:
     for node in tree_of(file).of(ast.Try):  # outer statements come first
         for each in node.handlers:
             if each.body[0].lineno <= line <= (each.body[-1].end_lineno or 0):
-                said = f"except {ast.unparse(each.type)}" if each.type else "except"
-                found = Handler(said, each.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0)
+                found = Handler(
+                    said_of(each), each.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0, each.name or ""
+                )
+    return found
+
+
+def finally_around(file: str, line: int) -> tuple[Handler, tuple[str, ...]] | None:
+    """Return the innermost ``finally`` that a line is in, for the lines of its ``try``; and the handlers before it."""
+    found = None
+    for node in tree_of(file).of(ast.Try):
+        if node.finalbody and node.finalbody[0].lineno <= line <= (node.finalbody[-1].end_lineno or 0):
+            own = Handler("finally", node.finalbody[0].lineno, node.body[0].lineno, node.body[-1].end_lineno or 0)
+            found = own, tuple(f"{said_of(each)} at line {each.lineno}" for each in node.handlers)
+    return found
+
+
+def body_of_with(file: str, line: int) -> Handler | None:
+    """Return the innermost ``with`` that has its head at a line, and the lines that its end is for."""
+    found = None
+    tree = tree_of(file)
+    nodes: list[ast.With | ast.AsyncWith] = [*tree.of(ast.With), *tree.of(ast.AsyncWith)]
+    for node in nodes:
+        if node.lineno <= line < node.body[0].lineno:
+            said = ", ".join(ast.unparse(each.context_expr) for each in node.items)
+            found = Handler(f"with {said}", node.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0)
     return found

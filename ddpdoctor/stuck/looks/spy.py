@@ -8,7 +8,6 @@ Of one that runs, a look fails now and then, and is repeated.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -22,19 +21,18 @@ from typing import Any
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck.looks.builds import built_in
 from ddpdoctor.stuck.looks.files import named_here, root_of
+from ddpdoctor.stuck.looks.gil import GilHeld, gil_held
+from ddpdoctor.stuck.looks.raised import raised
+from ddpdoctor.stuck.looks.refusals import AGAIN, INSTALL, RIGHTS, advice
 from ddpdoctor.watch.monitor.seen.threads import SERVE
 from ddpdoctor.watch.user_frames import is_users
 
 PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
-INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
-AGAIN = "pip install --force-reinstall --no-deps py-spy"
 TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
 RESULT = ("/concurrent/futures/_base.py", "result")
-SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ADDRESS = re.compile(r"0x[0-9a-f]+(?=>$)")
-RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 
 
 class CannotStartError(Exception):
@@ -48,7 +46,8 @@ class Stack:
     ``others`` are the frames of the user's code in other threads, innermost first, by the thread's name. ``ends`` tells
     that the main thread, which is not this one, has run the script to its end and waits for the others. ``threads`` are
     the kernel's numbers of the other ones. ``build`` is the folder of an extension that torch builds, where it waits
-    for the lock of that. ``alone``: no other thread of Python's can run anything of the script's.
+    for the lock of that. ``alone``: no other thread of Python's can run anything of the script's. ``gil`` is another
+    thread that has the GIL. ``raised`` is an exception under way, and the frame that it came out of.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -58,6 +57,8 @@ class Stack:
     threads: tuple[int, ...] = field(default=(), compare=False)
     build: str = ""
     alone: bool = field(default=False, compare=False)
+    gil: GilHeld | None = field(default=None, compare=False)
+    raised: tuple[str, Frame] | None = field(default=None, compare=False)
 
     @property
     def joins(self) -> bool:
@@ -94,7 +95,7 @@ def stacks(pids: Iterable[int]) -> Stacks:
     read = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
     complaints = [each for each in said.values() if isinstance(each, str)]
     denied = any(right in each.lower() for each in complaints for right in RIGHTS)
-    return Stacks(read, _advice() if denied and not read else "")
+    return Stacks(read, advice() if denied and not read else "")
 
 
 def _ask(program: str, pid: int, root: str) -> Stack | str:
@@ -140,6 +141,8 @@ def _stack(frames: list[dict[str, Any]], others: Sequence[dict[str, Any]] = (), 
         tuple(int(each.get("os_thread_id") or 0) for each in others if _runs_the_users(each)),
         built_in(own),
         all(map(_is_idle, others)),
+        gil_held(others),
+        raised(own),
     )
 
 
@@ -216,24 +219,3 @@ def _integers(variables: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int]]:
         text = str(each.get("repr"))
         if text.isascii() and text.isdigit():
             yield str(each["name"]), int(text)
-
-
-def _advice() -> str:
-    """Return why the kernel refuses, and what lifts that here."""
-    if os.geteuid() == 0:
-        return (
-            "this container has no right to look into processes (CAP_SYS_PTRACE), so no Python line is known: "
-            "docker run --cap-add=SYS_PTRACE, or kubectl debug -it POD --profile=sysadmin --target=CONTAINER "
-            "--image=IMAGE"
-        )
-    return (
-        f"the kernel{_scope()} lets only root look into these processes, so no Python line is known: "
-        f"sudo {sys.executable} -m ddpdoctor stuck"
-    )
-
-
-def _scope() -> str:
-    try:
-        return f" (kernel.yama.ptrace_scope={int(SCOPE.read_text())})"
-    except (OSError, ValueError):
-        return ""

@@ -91,7 +91,7 @@ def _said(event: Stalled, report: Report) -> str:
         )
     if at_work:
         return f"This training does not hang: {_ranks(at_work)}, the others wait."
-    if asking:
+    if asking and not report.findings(Severity.ERROR):
         return f"Undecided: {_ranks(asking)}{_until(asking[0])}, and nothing else moves: it hangs if that never comes."
     if not report.findings(Severity.WARNING) and len(event.ranks) < event.world_size:
         return "Undecided: all ranks that were seen wait for others, which were not seen."

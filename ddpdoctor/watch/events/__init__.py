@@ -7,6 +7,7 @@ process iterates is its loader 0. Ranks that run the same script number alike; o
 from __future__ import annotations
 
 from ddpdoctor.host.tcp import LinkUse
+from ddpdoctor.watch.events.at_the_end import HeldAtEnd, KeptAtEnd
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import (
     DataSeen,
@@ -48,14 +49,13 @@ from ddpdoctor.watch.events.frameworks import (
 from ddpdoctor.watch.events.growing import CompiledAnew, GraphsKept, HooksPiledUp, Keeper, OptimizerMadeAnew
 from ddpdoctor.watch.events.hang import (
     Doing,
-    HeldAtEnd,
-    KeptAtEnd,
     LauncherWaits,
     Pending,
     Position,
     Sibling,
     Stalled,
     TimedOut,
+    UnderWay,
     Whereabouts,
     Worker,
 )
@@ -270,6 +270,7 @@ __all__ = [
     "TiedApart",
     "TimedCall",
     "TimedOut",
+    "UnderWay",
     "Used",
     "UsedInFork",
     "WeightsFingerprinted",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.watch.events.base import Communication, Event, Site
 
@@ -44,6 +44,13 @@ class Worker:
     operation: str = ""
 
 
+class UnderWay(NamedTuple):
+    """An exception under way: its class, and the user's line that it came to, of a handler or of a ``with``."""
+
+    error: str
+    site: Site
+
+
 class Doing(enum.Enum):
     """What a rank does while others wait.
 
@@ -74,8 +81,8 @@ class Position:
     ``seconds``: since its counters last moved, or since it is gone. ``counters`` are what counts the loops around
     these lines, as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it
     does; ``threads`` are its other threads in the user's code, by name, None where it was not asked for them.
-    Counters are known only where a process was looked into from outside. ``awaited`` is what one that stands waits
-    for.
+    Counters are known only where a process was looked into from outside, and so is ``raised``, an exception that is
+    under way. ``awaited`` is what one that stands waits for.
     """
 
     rank: int
@@ -95,6 +102,7 @@ class Position:
     workers: tuple[Worker, ...] = ()
     threads: tuple[tuple[str, Site], ...] | None = None
     awaited: Awaited | None = None
+    raised: UnderWay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,36 +198,3 @@ class LauncherWaits(Event):
     line: str = ""
     launcher: str = "torchrun"
     again: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptAtEnd(Event):
-    """Made by the monitor: a rank waits for threads of its own, and they for what nobody of the process does any more.
-
-    ``site`` is the line of the first of so many ``threads``; ``joined`` where the main thread waits for them in the
-    script, empty at the interpreter's end. ``feeds``: the thread is that of a queue of multiprocessing, and writes to a
-    pipe that is full.
-    """
-
-    threads: int
-    joined: str
-    seconds: float
-    feeds: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldAtEnd(Event):
-    """Made by the monitor: a rank has given up its process group, and its main thread neither goes on nor ends.
-
-    It keeps the GIL in native code, and a thread of gloo waits for that. ``site`` is where the main thread is,
-    ``destroyed`` the call of destroy_process_group, ``models`` how many wrapped models there were then.
-    """
-
-    models: int
-    destroyed: Site | None
-    seconds: float
-
-    @property
-    def in_call(self) -> bool:
-        """Whether destroy_process_group itself has not returned."""
-        return self.site is not None and self.site == self.destroyed

@@ -1,20 +1,48 @@
-"""A rank in the handler of an exception, while another one is in the lines that the handler is for."""
+"""A rank in the handler of an exception, or at the end of a ``with``, while another one is in the lines it is for."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpdoctor.check import Doing, Handler, Position, Site, Stalled, handler_around
+from ddpdoctor.check import Doing, Handler, Position, Site, Stalled, body_of_with, finally_around, handler_around
 
 
 class Handling(NamedTuple):
-    """The rank in the handler and its line there; the other one and its line in the ``try``."""
+    """The rank in the handler and its line there; the other one and its line in the ``try``, or in the ``with``.
+
+    ``error`` is the exception's class, where it is known, as it is seen from outside.
+    """
 
     handler: Handler
     rank: Position
     at: Site
     other: Position
     tries: Site
+    error: str = ""
+
+
+class InFinally(NamedTuple):
+    """A rank in a ``finally``, its line there, the handlers before that; another one that is still in the ``try``."""
+
+    handler: Handler
+    caught: tuple[str, ...]
+    rank: Position
+    at: Site
+    other: Position
+    tries: Site
+
+
+def in_finally(event: Stalled) -> InFinally | None:
+    """Find two ranks that wait so: an exception can have led one there, or the end of what the other one is in."""
+    waiting = event.doing(Doing.WAITING)
+    for rank in waiting:
+        for number, at in enumerate(rank.stack):
+            found = finally_around(at.file, at.line)
+            for other in waiting if found is not None else ():
+                tries = _same_call(other, at, rank.stack[number + 1 :])
+                if found is not None and tries is not None and found[0].is_for(tries.line):
+                    return InFinally(*found, rank, at, other, tries)
+    return None
 
 
 def handling(event: Stalled) -> Handling | None:
@@ -22,12 +50,19 @@ def handling(event: Stalled) -> Handling | None:
     waiting = event.doing(Doing.WAITING)
     for rank in waiting:
         for number, at in enumerate(rank.stack):
-            handler = handler_around(at.file, at.line)
+            handler, error = _handles(rank, at)
             for other in waiting if handler is not None else ():
                 tries = _same_call(other, at, rank.stack[number + 1 :])
                 if handler is not None and tries is not None and handler.is_for(tries.line):
-                    return Handling(handler, rank, at, other, tries)
+                    return Handling(handler, rank, at, other, tries, error)
     return None
+
+
+def _handles(rank: Position, at: Site) -> tuple[Handler | None, str]:
+    """Return the handler that a line is in, or the ``with`` that an exception has ended there; its class if known."""
+    error = rank.raised.error if rank.raised is not None and rank.raised.site == at else ""
+    found = handler_around(at.file, at.line)
+    return found or (body_of_with(at.file, at.line) if error else None), error
 
 
 def _same_call(other: Position, at: Site, callers: tuple[Site, ...]) -> Site | None:

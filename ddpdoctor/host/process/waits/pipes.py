@@ -55,7 +55,12 @@ def pipe(pid: int, name: str) -> Awaited:
             process=first[0] if len(first) == 1 else 0,
         )
     (writer,) = writers
-    return Awaited(
-        f"data from {called} that process {writer} ({command_of(writer)}) writes into",
-        f"mend what keeps process {writer}", f"ps -fp {writer}", writer,
-    )  # fmt: skip
+    what = f"that process {writer} ({command_of(writer)}) writes into"
+    if _parent(writer) == 1 and link_of(pid, 0) != name:
+        return Awaited(
+            f"the end of {called} {what}: the program that has started it in the background is gone, and reading ends "
+            "only with the last process that has the pipe",
+            "give what runs in the background another output: `command > log 2>&1 &` in the shell",
+            f"ps -fp {writer}", writer,
+        )  # fmt: skip
+    return Awaited(f"data from {called} {what}", f"mend what keeps process {writer}", f"ps -fp {writer}", writer)
