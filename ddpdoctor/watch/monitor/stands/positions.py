@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.connections import peers
@@ -18,9 +18,9 @@ from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
 from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_function, operation_of
 from ddpdoctor.watch.monitor.seen.stacks import stacks
-from ddpdoctor.watch.monitor.seen.threads import in_users_code
 from ddpdoctor.watch.monitor.stands.among_themselves import by_their_stores, wait_for_each_other
 from ddpdoctor.watch.monitor.stands.answering import answering
+from ddpdoctor.watch.monitor.stands.by_its_threads import with_threads
 from ddpdoctor.watch.monitor.stands.forked import kept_workers
 from ddpdoctor.watch.monitor.stands.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.stands.siblings import siblings
@@ -85,7 +85,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     pids = [each.pid for each in found]
     launched = {each.pid for each in training.of(Joining) if each.launched is not None or each.spawned is not None}
     others = siblings(pids, launched.intersection(pids)) if len(pids) < size else ()
-    found = _with_threads(found, ranks)
+    found = with_threads(found, [each.reader.base for each in ranks])
     return Stalled(
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=answering(peers(pids)),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
@@ -172,14 +172,6 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         workers=kept_workers(pid, each.reader.base, frames) if doing is Doing.STANDING else (),
         awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
     )
-
-
-def _with_threads(found: Iterable[Position], ranks: Iterable[Rank]) -> list[Position]:
-    """Ask ranks that wait for a thread of their own, all at once, for their other threads."""
-    found = list(found)
-    keeps = {each.pid for each in found if each.awaited is not None and each.awaited.thread}
-    named = in_users_code([each.reader.base for each in ranks if each.reader.pid in keeps]) if keeps else {}
-    return [replace(each, threads=named.get(each.pid)) for each in found]
 
 
 def _waits_in(operation: str, recent: tuple[Communication, ...], stack: Sequence[Site]) -> str:
