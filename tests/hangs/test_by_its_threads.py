@@ -18,7 +18,7 @@ OF_A_THREAD = Awaited("a lock, a queue or a thread of its own", thread=True)
 
 def doing(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Doing:
     """Return what this process does, where another thread of it is at such a line, as the kernel sees them."""
-    (file := path / "train.py").write_text(f"{line}\n")
+    (file := path / f"train{len(line)}.py").write_text(f"{line}\n")
     told = {os.getpid(): (("writer", Site(str(file), 1, "run")),)}
     monkeypatch.setattr(by_its_threads, "in_users_code", lambda _: told)
     position = Position(rank=0, pid=os.getpid(), doing=Doing.STANDING, seconds=9, awaited=OF_A_THREAD)
@@ -29,7 +29,7 @@ def doing(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Doing:
 
 def test_a_thread_that_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its line and by the kernel: an upload that is tried again after a while."""
-    sleeper = threading.Thread(target=time.sleep, args=(3,), daemon=True)
+    sleeper = threading.Thread(target=time.sleep, args=(2,), daemon=True)
     sleeper.start()
     time.sleep(0.2)
 
