@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS
 
+from ddpdoctor.source.reach.data import batch_condition
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, Failed, PeerLost, Position, Progress, Site, Stalled
 
 HEAD = "for x, y in loader:\n    loss = criterion(model(x), y)\n"
 SKIPPED = "+flag = torch.tensor(float({}), device=device)"
@@ -65,3 +66,38 @@ def _waits(rank: int, operation: str, site: Site, forwards: int, recent: tuple[C
         rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=9, site=site, operation=operation, stack=(site,),
         forwards=forwards, recent=recent,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("further", "found"), [(6, True), (5, False), (4, False)])
+def test_a_rank_is_lost_in_a_backward_that_its_batch_decides(tmp_path: Path, further: int, *, found: bool) -> None:
+    """Where the one that is gone had begun a forward more: gloo ended it, as its next collective met this one."""
+    (path := tmp_path / "train.py").write_text(f"{HEAD}    if loss.item() < 0.7:\n        loss.backward()\n")
+    site = Site(str(path), 4, "<module>")
+    lost = Failed(
+        pid=1, time=1.0, rank=0, error="RuntimeError", text="RuntimeError: Connection reset by peer", site=site
+    )
+    progress = (Progress(rank=0, forwards=5, recent=()), Progress(rank=1, forwards=further, recent=()))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(1,), progress=progress, stack=(site,))
+
+    said = [(each.check.slug, each.finding.place.line) for each in Dispatcher(CHECKS).see(event)]
+
+    assert (("collective-behind-own-batch", 4) in said) is found
+
+
+@pytest.mark.parametrize(
+    ("batch", "test", "decided"),
+    [
+        ("torch.randn(8, 4) * (1 + rank)", "loss.item() < 0.7", True),
+        ("data[rank::world]", "loss.item() < 0.7", False),
+        ("torch.randn(8, 4)", "rank == 0 and loss.item() < 0.7", False),
+        ("torch.randn(8, 4)", "step > torch.rand(1)", False),
+        ("torch.ones(8, 4)", "step % 2", False),
+    ],
+)
+def test_of_a_batch_that_is_drawn(tmp_path: Path, batch: str, test: str, *, decided: bool) -> None:
+    """What is made of it can be another on each rank; a condition on the rank is no such test."""
+    lines = ("for step in range(9):", f"    real = {batch}", "    loss = bce(net(real))", f"    if {test}:")
+    text = "\n".join((*lines, "        loss.backward()\n"))
+    (path := tmp_path / "train.py").write_text(text)
+
+    assert bool(batch_condition(str(path), 5)) is decided

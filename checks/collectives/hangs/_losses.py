@@ -17,7 +17,7 @@ from .calls._apart import broken_off, gone_on, left_out, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
 from .calls._once_more import once_more
-from .source._batches import behind_a_batch
+from .source._batches import behind_a_batch, behind_at_loss
 from .source._callbacks import of_threads
 from .source._exits import loop_left_before_the_end
 from .source._guards import skipped_by_those_who_ended
@@ -90,7 +90,7 @@ def _by_the_source(event: PeerLost, training: Training) -> Loss | None:
         (synced_by_some(event.progress, training), Loss.METRICS),
         (met_in_join(recent), Loss.JOINS),
         (joined_by_some(training), Loss.ENTERED),
-        (behind_a_batch(event.progress), Loss.BATCH),
+        (behind_a_batch(event.progress) or behind_at_loss(event), Loss.BATCH),
         (of_threads(event), Loss.THREADS),
         (overrun(event.progress), Loss.OVERRUN),
     ):

@@ -53,7 +53,7 @@ from ddpdoctor.check import (
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
-from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch
+from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch, behind_at_loss
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
 BY_FILTER = Fix(
@@ -78,7 +78,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 @on_loss(Loss.BATCH)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Report it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
-    if found := behind_a_batch(event.progress):
+    if found := behind_a_batch(event.progress) or behind_at_loss(event):
         proof = noticed(event)
         yield _finding(found, training, proof, None)
 

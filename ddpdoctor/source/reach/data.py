@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.ignited import filters_at, is_of_a_step
+from ddpdoctor.source.reach.rankish import is_rankish
 from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
@@ -30,6 +31,8 @@ BATCH = re.compile(r"^(?:batch\w*|inputs?|x|y|images?|labels?|targets?|logits|ou
 """Usual names of a parameter that holds a batch, or a result of it."""
 FILTER = "by the event's filter "
 """How a test is told that Ignite makes before it calls a handler."""
+DRAWN = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.normal"})
+"""What makes a batch of random numbers, which a test does not ask by itself."""
 COUNTS = {"range", "tqdm.trange", "itertools.count"}
 
 
@@ -92,16 +95,19 @@ def is_head_of_loop_around(file: str, head: int, line: int) -> bool:
 
 
 def _is_decided_by_a_batch(tree: Tree, guard: Guard) -> bool:
-    return not guard.is_rankish(tree) and _comes_from_a_batch(tree, guard.test, DEPTH)
+    """Whether it is made of a batch, whatever that is made of: a rank's share depends on its number."""
+    return not is_rankish(tree, guard.test, 0) and _comes_from_a_batch(tree, guard.test, DEPTH)
 
 
 def _comes_from_a_batch(tree: Tree, node: ast.expr, depth: int) -> bool:
     """Whether some part of an expression is made of a batch, and none was exchanged."""
     parts = list(ast.walk(node))
-    calls = (dotted(each.func) or "" for each in parts if isinstance(each, ast.Call))
-    if any(AGREED.search(each) for each in calls):
+    calls = [each.func for each in parts if isinstance(each, ast.Call)]
+    if any(AGREED.search(dotted(each) or "") for each in calls):
         return False
     if any(is_of_a_step(tree, each) for each in parts):
+        return True
+    if depth < DEPTH and any(resolve(tree, each) in DRAWN for each in calls):
         return True
     names = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute)) and dotted(each)]
     found = [(each, values(tree, each)) for each in names]

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, Position, batch_condition, in_one_loop, is_head_of_loop_around
+from ddpdoctor.check import (
+    Doing,
+    Position,
+    batch_condition,
+    calls_at,
+    in_one_loop,
+    is_head_of_loop_around,
+    last_name,
+)
 
 from .._pairs import POINT_TO_POINT
 from ._one_rank import DEFAULT, called
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Communication, Progress, Site
+    from ddpdoctor.check import Communication, PeerLost, Progress, Site
 
 BACKWARD = "backward"
 
@@ -34,6 +42,21 @@ class Behind(NamedTuple):
 def behind_a_batch(ranks: Sequence[Position | Progress]) -> Behind | None:
     """Find the last call of a rank that another one has gone on without, where a batch decides who makes it."""
     return next(_behind(ranks), None)
+
+
+def behind_at_loss(event: PeerLost) -> Behind | None:
+    """Find the line at which a rank lost one that had gone on without it: a backward, say, that a batch decides."""
+    lost = event.others[0].rank if event.others else None
+    one = next((each for each in event.progress if each.rank == lost), None)
+    further = [each for each in event.progress if one and each.rank in event.gone and each.forwards > one.forwards]
+    for site in event.stack if one is not None and further else ():
+        if test := batch_condition(site.file, site.line):
+            at, other = event.stack[0], further[0]
+            backward = BACKWARD in {last_name(each.func) for each in calls_at(at.file, at.line)}
+            later = f"has begun {other.forwards} forwards, rank {one.rank} {one.forwards}" if one else ""
+            call = BACKWARD if backward else called(at, "a collective")
+            return Behind(-1 if lost is None else lost, call, at, site, test, other.rank, later)
+    return None
 
 
 def _behind(ranks: Sequence[Position | Progress]) -> Iterator[Behind]:
