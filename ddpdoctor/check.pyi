@@ -239,6 +239,7 @@ from ddpdoctor.source.values.handlers import (
     body_of_with as body_of_with,
     finally_around as finally_around,
     handler_around as handler_around,
+    handler_at as handler_at,
 )
 from ddpdoctor.source.values.sites import SPAWN as SPAWN, STARTS as STARTS
 from ddpdoctor.source.vocabulary import (

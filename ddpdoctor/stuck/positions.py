@@ -18,7 +18,7 @@ from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck.looks.builds import of_left_lock, waits_for_build
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.gpus import uses
-from ddpdoctor.stuck.looks.lines import sites_of, under_way
+from ddpdoctor.stuck.looks.lines import caught, sites_of, under_way
 from ddpdoctor.stuck.looks.roots import root
 from ddpdoctor.stuck.ranks.processes import identities
 from ddpdoctor.stuck.ranks.unreaped import ended_ranks, gone_from_here
@@ -142,6 +142,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         threads=tuple((name, Site(inner.file, inner.line, inner.function)) for name, (inner, *_) in seen.stack.others),
         awaited=keeps,
         raised=under_way(seen.stack),
+        caught=tuple(caught(seen.stack)),
     )
 
 

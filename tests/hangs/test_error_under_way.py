@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.host.stack import Frame
+from ddpdoctor.source.values.handlers import counted_in_handlers
 from ddpdoctor.stuck.looks.raised import raised
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled, UnderWay
@@ -133,3 +135,40 @@ def test_a_rank_waits_in_a_finally(tmp_path: Path, loop: str, said: str, *, cert
 
     assert said in finding.message
     assert (finding.ambiguity is None) is certain
+
+
+COUNTED = """
+def epoch(batches):
+    skipped, tried = 0, 0
+    for batch in batches:
+        while True:
+            try:
+                batch = batch.read()
+                break
+            except OSError:
+                tried += 1
+        try:
+            loss(batch).backward()
+        except ValueError:
+            skipped += 1
+            continue
+    dist.barrier()
+"""
+
+
+def test_a_handler_counts_what_it_catches(tmp_path: Path) -> None:
+    """The rank that has caught more left a step out; how often something was tried again tells nothing."""
+    (path := tmp_path / "train.py").write_text(COUNTED)
+    file = str(path)
+    handler, again = Site(file, 13, ""), Site(file, 9, "")
+    assert counted_in_handlers(file, 16) == {"tried": 9, "skipped": 13}
+
+    def ranks(skipped: int, tried: int) -> tuple[Position, Position]:
+        ahead = replace(waits(0, "barrier", Site(file, 16, "epoch")), caught=((handler, skipped), (again, tried)))
+        return ahead, replace(waits(1, "backward", Site(file, 12, "epoch")), caught=((handler, 0), (again, 0)))
+
+    slug, finding = told(*ranks(1, 0))
+    assert slug == "exception-swallowed"
+    assert "rank 0 has caught 1 exception at train.py:13 (`except ValueError:`), and rank 1 0" in finding.message
+    assert finding.place.line == 13
+    assert told(*ranks(0, 3))[0] != "exception-swallowed"

@@ -27,8 +27,9 @@ from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
 from .source._first import by_turns
 from .source._guards import crossed, guarded
-from .source._handlers import handling
+from .source._handlers import caught_more, handling
 from .source._logged import logged_under_a_test
+from .source._missed_half import missed_half
 from .source._one_rank import DEFAULT, alone
 from .source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 from .source._registered import registered
@@ -133,9 +134,9 @@ def _skipped(event: Stalled, training: Training) -> Hang | None:
     """Decide what the source tells for certain of ranks that are at different lines."""
     if passed_over(event, training) is not None:
         return Hang.OUTSIDE
-    if by_turns(event):
+    if by_turns(event) or missed_half(event):
         return Hang.GUARDED
-    if swallowed(event.ranks, training) or handling(event):
+    if swallowed(event.ranks, training) or handling(event) or caught_more(event):
         return Hang.SWALLOWED
     if alone(event) or registered(event):
         return Hang.GUARDED

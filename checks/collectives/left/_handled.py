@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from linecache import getline
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, place
@@ -11,7 +12,7 @@ from ..hangs._told import seen, short, table
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
-    from ..hangs.source._handlers import Handling
+    from ..hangs.source._handlers import CaughtMore, Handling
 
 OF_METHOD = (
     " def __exit__(self, kind, value, traceback):\n+    if kind is not None:\n"
@@ -63,3 +64,26 @@ def _fix(met: Handling) -> Fix:
         f"wait for no rank where an exception ends a `with`: then {met.error} comes to the output, and can be mended",
         diff=(OF_METHOD if in_method else OF_GENERATOR).format(call=f"dist.{met.rank.operation}"),
     )
+
+
+def told_by_counts(found: CaughtMore, event: Stalled) -> Finding:
+    """Return which rank has caught more, as the handler itself counts."""
+    said = getline(found.at.file, found.at.line).strip()
+    return Finding(
+        f"rank {found.rank} has caught {_times(found.times, 'exception')} at {short(found.at)} (`{said}`), and rank "
+        f"{found.other} {found.others}: it has left out what rank {found.other} did not",
+        (
+            Evidence(f"{found.times}, as the handler counts", f"{found.others}, as rank {found.other}", str(found.at)),
+            *seen(event),
+        ),
+        Fix(
+            "let the error end the training, or skip the step on all ranks: decide by a flag that is reduced before it",
+            diff=f" {said}\n+    raise   # or tell all ranks before the forward, and let all skip the batch",
+        ),
+        place(found.at, rank=found.rank),
+        table=table(event),
+    )
+
+
+def _times(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"

@@ -65,8 +65,8 @@ from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out
 from ..hangs.source._exits import step_skipped
-from ..hangs.source._handlers import handling
-from ._handled import in_its_handler
+from ..hangs.source._handlers import caught_more, handling
+from ._handled import in_its_handler, told_by_counts
 from ._raised import raised
 from ._step_caught import caught_steps
 
@@ -89,6 +89,8 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         yield _finding(found, seen(event), table=table(event))
     elif met := handling(event):
         yield in_its_handler(met, event)
+    elif more := caught_more(event):
+        yield told_by_counts(more, event)
     elif skipped := step_skipped(event, training):
         yield step_left_out(skipped, event, BY_A_FLAG)
 

@@ -10,25 +10,29 @@ from ddpdoctor.check import Evidence, Finding, Fix, place
 from ..hangs._told import seen, short, table, where
 from ..hangs.source._first import in_turn
 from ..hangs.source._halves import out_of_turn, passed_half
+from ..hangs.source._missed_half import missed_half
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
     from ..hangs.source._first import InTurn
     from ..hangs.source._halves import OutOfTurn, Passed
+    from ..hangs.source._missed_half import Missed
 
 
-def told_by_turns(event: Stalled) -> Finding | None:
-    """Return what is said where ranks come one after the other; None where they do not."""
+def told_by_halves(event: Stalled) -> Finding | None:
+    """Return why a rank waits in one half in vain: the other half was met by another call, or never called."""
     if turn := out_of_turn(event):
-        return _told_as_out_of_turn(turn, event)
+        return _out_of_turn(turn, event)
     if half := passed_half(event):
-        return _told_as_passed(half, event)
+        return _passed(half, event)
+    if missed := missed_half(event):
+        return _missed(missed, event)
     found = in_turn(event)
-    return _told_as_in_turn(found, event) if found else None
+    return _in_turn(found, event) if found is not None else None
 
 
-def _told_as_in_turn(found: InTurn, event: Stalled) -> Finding:
+def _in_turn(found: InTurn, event: Stalled) -> Finding:
     """Return that a rank meets the others in a block which they enter when it is out of it."""
     one, other = found.one, found.other
     head = getline(found.door.file, found.door.line).strip()
@@ -43,7 +47,7 @@ def _told_as_in_turn(found: InTurn, event: Stalled) -> Finding:
     )
 
 
-def _told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
+def _out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
     """Return the call that has met one half of "one rank first", whose other half then waits."""
     call, theirs, name = found.call, found.theirs, found.call.operation
     under = f", {found.under}" if found.under else ""
@@ -67,7 +71,7 @@ def _told_as_out_of_turn(found: OutOfTurn, event: Stalled) -> Finding:
     )
 
 
-def _told_as_passed(found: Passed, event: Stalled) -> Finding:
+def _passed(found: Passed, event: Stalled) -> Finding:
     """Return that one half has been met before its turn, where it is seen from outside."""
     one, other, name = found.one, found.other, found.one.operation
     by = f"the {name} at {short(found.met)}" if found.met else f"another {name} of rank {one.rank}"
@@ -81,5 +85,26 @@ def _told_as_passed(found: Passed, event: Stalled) -> Finding:
             diff=f"-{getline(found.met.file, found.met.line).strip()}" if found.met else "",
         ),
         place(found.met or one.site, rank=one.rank),
+        table=table(event),
+    )
+
+
+def _missed(found: Missed, event: Stalled) -> Finding:
+    one, other, name = found.one, found.other, found.one.operation
+    under = f", reached only {found.under}" if found.under else ""
+    return Finding(
+        f"rank {one.rank} waits in {name} at {short(one.site)}, which is to meet that at {short(found.half)}{under}; "
+        f"rank {other.rank} has called that {found.others} of {found.calls} times, and {where(other)}",
+        (
+            Evidence(f"{found.calls} times {name} at {short(one.site)}", "", f"rank {one.rank}"),
+            Evidence(f"{found.others} times at {short(found.half)}", str(found.calls), f"rank {other.rank}"),
+            *seen(event),
+        ),
+        Fix(
+            "put both halves under the same condition, but for the rank",
+            diff=f"-{getline(found.half.file, found.half.line - 1).strip()}\n"
+            "+if rank == 0:   # and whatever else the other half asks\n     dist.barrier()",
+        ),
+        place(found.half, rank=other.rank),
         table=table(event),
     )

@@ -75,7 +75,7 @@ from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
-from ._out_of_turn import told_by_turns
+from ._out_of_turn import told_by_halves
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -122,8 +122,8 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 
 
 def _under_a_condition(event: Stalled) -> Iterator[Finding]:
-    if told_in_turns := told_by_turns(event):
-        yield told_in_turns
+    if halves := told_by_halves(event):
+        yield halves
         return
     if found := alone(event):
         yield _alone(found, event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ddpdoctor.source.text.lines import tree_of
+from ddpdoctor.source.text.lines import statement_at, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,24 @@ def said_of(handler: ast.ExceptHandler) -> str:
     return f"except {ast.unparse(handler.type)}" if handler.type else "except"
 
 
+def counted_in_handlers(file: str, line: int) -> dict[str, int]:
+    """Return the variables of the function around a line that count exceptions, and alone these: the handler's line."""
+    tree = tree_of(file)
+    at = statement_at(tree, line)
+    function = tree.function(at) if at is not None else None
+    found: dict[str, int] = {}
+    others = set()
+    for each in tree.of(ast.AugAssign):
+        if at is None or tree.function(each) is not function or not isinstance(each.target, ast.Name):
+            continue
+        handler = next((up for up in tree.above(each) if isinstance(up, (ast.ExceptHandler, ast.For, ast.While))), None)
+        if isinstance(handler, ast.ExceptHandler) and ast.unparse(each.value) == "1":
+            found.setdefault(each.target.id, handler.lineno)
+        else:
+            others.add(each.target.id)
+    return {name: number for name, number in found.items() if name not in others}
+
+
 def handler_around(file: str, line: int) -> Handler | None:
     """Return the innermost handler that a line is in; None where it is in none."""
     found = None
@@ -47,6 +65,16 @@ def handler_around(file: str, line: int) -> Handler | None:
                     said_of(each), each.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0, each.name or ""
                 )
     return found
+
+
+def handler_at(file: str, line: int) -> Handler | None:
+    """Return the handler whose head is at a line."""
+    for node in tree_of(file).of(ast.Try):
+        for each in node.handlers:
+            if each.lineno == line:
+                last = node.body[-1].end_lineno or 0
+                return Handler(said_of(each), line, node.body[0].lineno, last, each.name or "")
+    return None
 
 
 def finally_around(file: str, line: int) -> tuple[Handler, tuple[str, ...]] | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.values.handlers import counted_in_handlers
 from ddpdoctor.watch.events import Site, UnderWay
 from ddpdoctor.watch.user_frames import is_users
 
@@ -32,3 +33,11 @@ def under_way(stack: Stack) -> UnderWay | None:
         return None
     error, at = stack.raised
     return UnderWay(error, next(sites_of((at,))))
+
+
+def caught(stack: Stack) -> Iterator[tuple[Site, int]]:
+    """Yield how often the handlers of the functions that a rank is in have caught something, where they count it."""
+    for frame, values in zip(stack.frames, stack.values, strict=True):
+        if values and is_users(frame.file):
+            counts = counted_in_handlers(frame.file, frame.line)
+            yield from ((Site(frame.file, counts[name], ""), value) for name, value in values if name in counts)

@@ -81,8 +81,9 @@ class Position:
     ``seconds``: since its counters last moved, or since it is gone. ``counters`` are what counts the loops around
     these lines, as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it
     does; ``threads`` are its other threads in the user's code, by name, None where it was not asked for them.
-    Counters are known only where a process was looked into from outside, and so is ``raised``, an exception that is
-    under way. ``awaited`` is what one that stands waits for.
+    Counters are known only where a process was looked into from outside, and so are ``raised``, an exception that is
+    under way, and ``caught``: of handlers that count, their line and how often. ``awaited`` is what one that stands
+    waits for.
     """
 
     rank: int
@@ -103,6 +104,7 @@ class Position:
     threads: tuple[tuple[str, Site], ...] | None = None
     awaited: Awaited | None = None
     raised: UnderWay | None = None
+    caught: tuple[tuple[Site, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

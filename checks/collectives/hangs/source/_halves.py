@@ -65,14 +65,14 @@ def passed_half(event: Stalled) -> Passed | None:
         if one.site is None or one.recent or not (halves := other_halves(one.site)):
             continue
         for other in event.ranks:
-            if other is not one and other.stack and _is_further(other, one):
+            if other is not one and other.stack and is_further(other, one):
                 met = [line for at in one.stack[1:] for line in _within(at, one.operation)]
                 half = Site(one.site.file, min(halves), one.site.function)
                 return Passed(one, other, half, met[0] if len(met) == 1 else None)
     return None
 
 
-def _is_further(other: Position, one: Position) -> bool:
+def is_further(other: Position, one: Position) -> bool:
     """Whether a rank is past a line that has led another one to where it waits, and under no test that it can miss."""
     return any(
         (ours.file, ours.function) == (theirs.file, theirs.function)

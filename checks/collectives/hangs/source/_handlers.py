@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpdoctor.check import Doing, Handler, Position, Site, Stalled, body_of_with, finally_around, handler_around
+from ddpdoctor.check import (
+    Doing,
+    Handler,
+    Position,
+    Site,
+    Stalled,
+    body_of_with,
+    finally_around,
+    handler_around,
+    handler_at,
+)
 
 
 class Handling(NamedTuple):
@@ -71,3 +81,32 @@ def _same_call(other: Position, at: Site, callers: tuple[Site, ...]) -> Site | N
     site = other.stack[depth] if depth >= 0 else None
     same = site is not None and (site.file, site.function) == (at.file, at.function)
     return site if same and other.stack[depth + 1 :] == callers else None
+
+
+class CaughtMore(NamedTuple):
+    """The line of a handler; a rank that has come there more often, how often; another one, and how often."""
+
+    at: Site
+    rank: int
+    times: int
+    other: int
+    others: int
+
+
+def caught_more(event: Stalled) -> CaughtMore | None:
+    """Find it by what handlers count, as it is seen from outside; the other rank is in the lines that one is for.
+
+    What a handler counts elsewhere, as how often something was tried again, keeps nobody.
+    """
+    waiting = event.doing(Doing.WAITING)
+    for one in waiting:
+        for at, times in one.caught:
+            handler = handler_at(at.file, at.line)
+            for other in waiting if handler is not None else ():
+                others = dict(other.caught).get(at, times)
+                tries = handler is not None and any(
+                    each.file == at.file and handler.is_for(each.line) for each in other.stack
+                )
+                if times > others and tries:
+                    return CaughtMore(at, one.rank, times, other.rank, others)
+    return None
