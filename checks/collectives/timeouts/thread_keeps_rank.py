@@ -34,18 +34,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, KeptAtEnd, Place, Severity, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, KeptAtEnd, Place, Severity, Training, place, watch
 
 from ..hangs._told import short
+from ._full_queue import ReadLate, read_late
 
 AILMENT = Ailment("DDP1706", Severity.ERROR)
 
 
 @watch(KeptAtEnd)
-def at_the_end(event: KeptAtEnd) -> Iterator[Finding]:
+def at_the_end(event: KeptAtEnd, training: Training) -> Iterator[Finding]:
     """Yield the line that the thread waits in, and where the rank waits for it."""
     if event.feeds:
-        yield _with_a_full_queue(event)
+        yield _with_a_full_queue(event, read_late(event, training))
         return
     where = f"in join() at {event.joined}" if event.joined else "at the end of its program"
     yield Finding(
@@ -67,21 +68,27 @@ def at_the_end(event: KeptAtEnd) -> Iterator[Finding]:
     )
 
 
-def _with_a_full_queue(event: KeptAtEnd) -> Finding:
+def _with_a_full_queue(event: KeptAtEnd, late: ReadLate | None) -> Finding:
+    there = (
+        f" before the processes have ended: {short(late.waits)} waits for them, and {short(late.reads)} reads it then"
+        if late
+        else ""
+    )
     return Finding(
         f"rank {event.rank} never ends: what it has put into a queue of multiprocessing is more than its pipe holds, "
-        "and nobody reads it",
+        f"and nobody reads it{there}",
         (
             Evidence(
                 "it is at its end, and the thread of the queue stands where it writes",
                 "a reader of the queue",
                 f"rank {event.rank}, for {event.seconds:.0f} s",
             ),
+            *(Evidence("it fills the queue", "", str(each)) for each in (late.fills[:3] if late else ())),
         ),
         Fix(
             "take out of the queue before the processes are joined",
             diff="+result = queue.get()\n for process in processes:\n     process.join()\n-result = queue.get()",
             command=f"kill {event.pid}",
         ),
-        Place(rank=event.rank),
+        place(late.waits, rank=event.rank) if late else Place(rank=event.rank),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import multiprocessing.process
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import is_error
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.user_frames import is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
@@ -39,6 +40,7 @@ def hook(recorder: Recorder) -> list[Patch]:
         patch(ErrorHandler, "record_exception", _recorded(recorder)),
         patch(traceback, "print_exception", _shown(recorder)),  # what print_exc() and logging call
         patch(traceback, "format_exception", _shown(recorder)),
+        patch(logging.Logger, "handle", _logged(recorder)),
     ]
 
 
@@ -145,6 +147,22 @@ def _shown(recorder: Recorder) -> Wrap:
             return original(*args, **kwargs)
 
         return show
+
+    return wrap
+
+
+def _logged(recorder: Recorder) -> Wrap:
+    """Take note of an exception in whose handler a line of the user's logs a warning or an error."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def handle(logger: Any, record: Any) -> Any:
+            error = sys.exc_info()[1]
+            tells = error is not None and record.levelno >= logging.WARNING and recorder.is_rank
+            if tells and is_users(record.pathname):
+                recorder.safely(recorder.failures.shows, error)
+            return original(logger, record)
+
+        return handle
 
     return wrap
 
