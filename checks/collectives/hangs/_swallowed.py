@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import LOST, ErrorSeen, Failed, Left, calls_at, last_name
+from ddpdoctor.check import LOST, ErrorSeen, Failed, Left, calls_at, last_name, resolve, tree_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Progress, Site, Training
 
 
+TRAINS = frozenset("torch accelerate deepspeed horovod lightning lightning_fabric pytorch_lightning ignite".split())
+"""Packages whose calls other ranks can wait in."""
 AT_END = frozenset("barrier monitored_barrier destroy_process_group wait_for_everyone end_training cleanup".split())
 
 
@@ -50,9 +53,24 @@ def _caught(rank: Position | Progress, training: Training) -> list[ErrorSeen]:
         each
         for each in training.of(ErrorSeen, rank=rank.rank)
         if not LOST.search(each.text)
+        and not (each.shown and each.site is not None and _is_aside(each.site))
         and _went_on(rank, each, last)
         and not any(abs(each.time - time) < 1 for time in left)
     ]
+
+
+def _is_aside(site: Site) -> bool:
+    """Whether the ``try`` around a line calls libraries alone that do not train: a tracker that does not answer, say.
+
+    Whoever catches that has left out no call that another rank waits in.
+    """
+    tree = tree_of(site.file)
+    around = [each for each in tree.of(ast.Try) if each.body[0].lineno <= site.line <= (each.body[-1].end_lineno or 0)]
+    if not around:
+        return False
+    calls = (node for part in around[-1].body for node in ast.walk(part) if isinstance(node, ast.Call))
+    called = [(resolve(tree, each.func) or "").partition(".")[0] for each in calls]
+    return all(each and each not in TRAINS for each in called)
 
 
 def _went_on(rank: Position | Progress, error: ErrorSeen, last: float) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.event_log import FORWARDS
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import is_error
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
@@ -158,7 +159,7 @@ def _logged(recorder: Recorder) -> Wrap:
         def handle(logger: Any, record: Any) -> Any:
             error = sys.exc_info()[1]
             tells = error is not None and record.levelno >= logging.WARNING and recorder.is_rank
-            if tells and is_users(record.pathname):
+            if tells and is_users(record.pathname) and recorder.writer.counters[FORWARDS]:  # none: it sets out yet
                 recorder.safely(recorder.failures.shows, error)
             return original(logger, record)
 
