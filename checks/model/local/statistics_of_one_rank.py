@@ -77,6 +77,7 @@ from .._alike import earlier, weights_apart, without_parallelism
 from .._words import listed
 from ._beside import beside_the_model
 from ._class_weights import weights_of_losses
+from ._data_apart import shares_other_data
 from ._held import Attribute
 from ._statements import is_meter
 from ._variables import from_all_ranks, joins, made_of_many, meets_samples
@@ -111,7 +112,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return  # too early
     before = _updated(past[:SURE], event) | _made(past[:SURE]) if len(past) >= SURE else {}
     found = {path: each for path, each in (_updated(steps, event) | _made(steps)).items() if path not in before}
-    if found:
+    if found and not shares_other_data(training):
         yield _finding(found, event)
     if len(past) < SURE or not _weigh(past[:SURE]):
         yield from weights_of_losses(_weigh(steps), event)
