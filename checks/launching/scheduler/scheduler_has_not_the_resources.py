@@ -27,15 +27,16 @@ to 25 (src/common/slurm_errno.c), Open MPI 3 to 5 (help-rmaps-base.txt).
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
+from ._mpi_job import short_of_slots
+
 if TYPE_CHECKING:
-    from ddpdoctor.check import LaunchScript, Node
+    from ddpdoctor.check import LaunchScript
 
 AILMENT = Ailment("DDP419", Severity.ERROR)
 STARTER = r"\b(horovodrun|torchpack dist-run)\b"
@@ -206,37 +207,17 @@ WHO = {
 @lint
 def in_mpi_job(launch: LaunchScript) -> Iterator[Finding]:
     """Compare the ranks that mpirun of an MPIJob starts with the slots of its workers."""
-    for document in launch.documents:
-        kind, spec = document.get("kind"), document.get("spec")
-        workers = _number(spec.get("mpiReplicaSpecs", "Worker", "replicas")) if spec else None
-        if kind is None or kind.text != "MPIJob" or spec is None or workers is None:
-            continue
-        given = spec.get("slotsPerWorker")
-        slots = 1 if given is None else _number(given)
-        inside = {id(each) for each in document.walk()}
-        for command in (each for one in launch.containers if id(one.node) in inside for each in one.commands):
-            words = [each.text for each in command.words]
-            asked = next((int(b) for a, b in itertools.pairwise(words) if a in RANKS and b.isdecimal()), None)
-            is_plain = words[:1] == ["mpirun"] and OVER.search(" ".join(words)) is None
-            if asked is None or slots is None or not is_plain or asked <= workers * slots:
-                continue
-            yield Finding(
-                f"mpirun is to start {asked} ranks, and {workers} workers have {slots} slot{'s' * (slots > 1)} each: "
-                "it refuses to start",
-                (
-                    launch.seen(command.line, f"at most {workers * slots}"),
-                    *((launch.seen(given.line, f"slotsPerWorker: {-(-asked // workers)}"),) if given else ()),
-                ),
-                Fix("as many slots as a worker has GPUs", diff=f"+  slotsPerWorker: {-(-asked // workers)}"),
-                launch.place(command.line),
-            )
-            return
-
-
-RANKS = {"-np", "-n", "--np", "-c"}
-OVER = re.compile(r"oversubscribe|--?H\b|--?host", re.IGNORECASE)
-"""Options by which mpirun takes other slots than those of the operator's hostfile."""
-
-
-def _number(node: Node | None) -> int | None:
-    return int(node.text) if node is not None and node.text.isdecimal() else None
+    found = short_of_slots(launch)
+    if found is None:
+        return
+    wanted = -(-found.asked // found.workers)
+    yield Finding(
+        f"mpirun is to start {found.asked} ranks, and {found.workers} workers have {found.slots} "
+        f"slot{'s' * (found.slots > 1)} each: it refuses to start",
+        (
+            launch.seen(found.command.line, f"at most {found.workers * found.slots}"),
+            *((launch.seen(found.given.line, f"slotsPerWorker: {wanted}"),) if found.given else ()),
+        ),
+        Fix("as many slots as a worker has GPUs", diff=f"+  slotsPerWorker: {wanted}"),
+        launch.place(found.command.line),
+    )
