@@ -7,7 +7,8 @@ which tensor is where. `.metadata` is written by rank 0, last of all. Where it i
 with "metadata is None", in older versions of torch with a bare `assert metadata is not None` that hides why it was
 not read. The usual reasons: the path is the folder above (`checkpoint-500` in place of
 `checkpoint-500/pytorch_model_fsdp_0`), the save was interrupted, the folder is on a disk that the rank's host does not
-share, or a copy (`cp *`, a download) left out the file because its name begins with a dot.
+share, or a copy (`cp *`, a download) left out the file because its name begins with a dot. Megatron-Core looks for its
+own `metadata.json` first: "CheckpointingException: ... is not a distributed checkpoint".
 
 ## How to be sure
 
@@ -59,5 +60,30 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
                 "the folder is not on a file system that all hosts share, or was copied without hidden files",
             ),
             "find . -name .metadata -size +0",
+        ),
+    )
+
+
+@log_pattern(
+    r"CheckpointingException: (?P<folder>[^\n]{1,400}?) is not a distributed checkpoint|CheckpointingException: "
+    r"Checkpoint directory (?P<gone>[^\n]{1,400}?) does not exist"
+)
+def of_megatron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Megatron-Core asks for metadata.json of the folder of one iteration."""
+    folder = match["folder"] or match["gone"]
+    yield Finding(
+        f"{folder} is not there on this host"
+        if match["gone"]
+        else f"{folder} is no checkpoint in Megatron's distributed format: it has no metadata.json",
+        (record.proof(match, "the folder of an iteration, with metadata.json"),),
+        Fix("name the folder that holds it, on a path that all hosts share", command=f"ls -la {folder}"),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the path is the run's folder, or another one than that of an iteration (iter_0000100)",
+                "the checkpoint is in Megatron's older format (mp_rank_00/model_optim_rng.pt): --ckpt-format torch",
+                "this host does not see it, or the save was interrupted",
+            ),
+            f"ddpdoctor inspect {folder}",
         ),
     )

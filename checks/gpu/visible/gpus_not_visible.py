@@ -60,6 +60,8 @@ from ddpdoctor.check import (
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
+from ._toolkit import reason_of
+
 AILMENT = Ailment("DDP201", Severity.ERROR)
 
 
@@ -155,35 +157,6 @@ def in_a_test_of_collectives(record: Record, match: re.Match[str]) -> Iterator[F
     )
 
 
-TOOLKIT = "sudo apt-get install -y --only-upgrade nvidia-container-toolkit libnvidia-container1"
-OF_TOOLKIT = (
-    (
-        "bpf_prog_query",
-        "it does not know how this kernel keeps devices (cgroup v2), or is not allowed to change that",
-        Fix(
-            "upgrade NVIDIA's container toolkit; for a Docker that does not run as root, let it leave cgroups alone",
-            command=f"{TOOLKIT}\nsudo sed -i 's/^#*no-cgroups = .*/no-cgroups = true/' "
-            "/etc/nvidia-container-runtime/config.toml   # rootless Docker alone",
-        ),
-    ),
-    (
-        "unsatisfied condition",
-        "the image asks for a newer driver than the host has",
-        Fix("upgrade the driver, or take an image for its CUDA", command="nvidia-smi | head -n 4"),
-    ),
-    (
-        "libnvidia-ml.so",
-        "it finds no driver on the host",
-        Fix("install the driver on the host; under WSL, that of Windows", command="nvidia-smi -L"),
-    ),
-    (
-        "driver/library version mismatch",
-        "the driver was upgraded, and its old kernel module is still loaded",
-        Fix("restart the host", command="cat /proc/driver/nvidia/version; sudo reboot"),
-    ),
-)
-
-
 @log_pattern(
     r"could not select device driver \"[^\"\n]{0,20}\" with capabilities: \[\[gpu"
     r"|unknown or invalid runtime name: nvidia"
@@ -191,11 +164,11 @@ OF_TOOLKIT = (
 )
 def by_docker(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read Docker's refusal of a container with GPUs, and the reason that NVIDIA's tool gives."""
-    if match["why"] and (known := next((each for each in OF_TOOLKIT if each[0] in match["why"]), None)):
+    if match["why"] and (known := reason_of(match["kind"], match["why"])):
         yield Finding(
-            f"NVIDIA's container tool cannot give GPUs to a container on this host: {known[1]}",
+            f"NVIDIA's container tool cannot give GPUs to a container on this host: {known[0]}",
             (record.proof(match, "a container that sees the GPUs"),),
-            known[2],
+            known[1],
             record.place,
         )
         return

@@ -6,6 +6,10 @@ The machine itself went down, rebooted or stopped answering: Slurm ends the job 
 FAILURE, SEE SLURMCTLD LOG FOR DETAILS", or "srun: error: Node failure on gpu17". What the ranks of the other nodes say
 (connections that broke, time-outs) only follows. No line of the training can tell why.
 
+Where a node's slurmd does not answer in time, no task starts there: "srun: error: Task launch for StepId=96.0 failed on
+node n1: Socket timed out on send/recv operation". An image that is imported first (pyxis, enroot), or a prolog, can
+take longer than Slurm waits.
+
 ## How to be sure
 
 `sacct -j JOB` has the state NODE_FAIL; `scontrol show node NAME` gives the reason and when the node last booted.
@@ -25,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Place, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP433", Severity.ERROR)
 
@@ -45,4 +49,33 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command=f"sbatch --requeue --exclude={node or 'NODE'} job.sh; scontrol show node {node or 'NODE'}",
         ),
         Place(host=node or record.node),
+    )
+
+
+@log_pattern(
+    r"srun: error: Task launch for (?:StepId=)?(?P<step>[\d.]{1,30}) failed on node (?P<node>[\w.-]{1,100}): "
+    r"(?P<why>Socket timed out on send/recv operation|Communication connection failure|No route to host"
+    r"|Connection refused|Zero Bytes were transmitted or received|Invalid job credential)"
+)
+def before_a_task(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Slurm's daemon on a node did not start the tasks of the step."""
+    node = match["node"]
+    yield Finding(
+        f"Slurm could not start the tasks on node {node}: {match['why']}",
+        (record.proof(match, "slurmd on each node of the job answers"),),
+        Fix(
+            "see whether the node's daemon answers, import images before the step, and leave the node out until then",
+            command=f"scontrol show node {node} | grep -E 'State|Reason'\n"
+            "scontrol show config | grep -i MessageTimeout\n"
+            f"enroot import -o image.sqsh docker://IMAGE   # once, on a shared path\nsbatch --exclude={node} job.sh",
+        ),
+        Place(host=node),
+        ambiguity=Ambiguity(
+            (
+                "slurmd on that node hangs, or is not reached (firewall on its port 6818, another network)",
+                "the step's image is imported, or its prolog runs, longer than MessageTimeout",
+                "clocks or munge keys of the nodes differ",
+            ),
+            f"srun -w {node} -N1 -n1 hostname   # without a container: it starts, or not",
+        ),
     )

@@ -61,7 +61,8 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"(?P<allocation>[^\n]{1,160})"
     r"|(?:srun|sbatch|salloc): (?:error|fatal): (?P<refused>Failed to validate job spec[^\n]{1,200}"
     r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
-    r"|(?P<desired>Total available GPUs (?P<there>\d+(?:\.0)?) is less than total desired GPUs (?P<wished>\d+))"
+    r"|(?P<desired>Total available GPUs (?P<there>\d+(?:\.0)?) is less than total desired GPUs (?P<wished>\d+)"
+    r"|AssertionError: No GPU found in Ray cluster)"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",
     context=(ASSIGNED, STARTER, IN_SLURM, MEMORY, NO_NODE),
 )
@@ -102,10 +103,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 
 def _of_a_cluster(record: Record, match: re.Match[str]) -> Finding:
     """Verl adds up the GPUs of its resource pools before it asks Ray for them."""
-    there, wished = int(float(match["there"])), int(match["wished"])
+    there, wished = int(float(match["there"] or 0)), f"{match['wished']} GPUs" if match["wished"] else "GPUs"
     return Finding(
-        f"the training wants {wished} GPUs, and the Ray cluster has {there}",
-        (record.proof(match, f"{wished} GPUs in the nodes that have joined the cluster"),),
+        f"the training wants {wished}, and the Ray cluster has {there or 'none'}",
+        (record.proof(match, f"{wished} in the nodes that have joined the cluster"),),
         Fix(
             "let the other hosts join the cluster before the training starts, or ask for what there is",
             command="ray status   # the nodes that have joined, and their GPUs\n"

@@ -163,3 +163,28 @@ def of_an_embedding(record: Record, match: re.Match[str], log: Log) -> Iterator[
             "print(model.get_input_embeddings().weight.shape)   # above that line: [0] is ZeRO 3, [N] is FSDP",
         ),
     )
+
+
+@log_pattern(
+    r"Trying to set a tensor of shape torch\.Size\(\[(?P<shape>[\d, ]{1,60})\]\) in \"(?P<name>\w{1,60})\" "
+    r"\(which has shape torch\.Size\(\[0\]\)\)"
+)
+def while_weights_are_loaded(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Transformers sets a weight by itself, and ZeRO 3 has partitioned the parameter when it was made."""
+    yield Finding(
+        f"a weight of [{match['shape']}] is loaded into a parameter that ZeRO 3 has partitioned already: it is empty",
+        (record.proof(match, f"a parameter of [{match['shape']}]"),),
+        Fix(
+            "load quantised weights without ZeRO 3's way of making a model, or train with ZeRO 2",
+            diff='-"zero_optimization": {"stage": 3}\n+"zero_optimization": {"stage": 2}\n'
+            "or, in accelerate's configuration\n-  zero3_init_flag: true\n+  zero3_init_flag: false",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the weights are quantised (load_in_4bit, load_in_8bit), which transformers loads past ZeRO 3",
+                "low_cpu_mem_usage=True or device_map is set beside ZeRO 3",
+            ),
+            "grep -rnE 'load_in_(4|8)bit|low_cpu_mem_usage|device_map|zero3_init_flag' .",
+        ),
+    )

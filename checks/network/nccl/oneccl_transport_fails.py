@@ -6,6 +6,9 @@ Outside of mpirun oneCCL uses libfabric (ATL/OFI). Where libfabric offers no pro
 first communication ends with "CCL_ERROR| atl_ofi_helper.cpp: fi_getinfo error: ret -61, providers 0", "can't find
 suitable provider", "EXCEPTION: init transport failed" or "failed to initialize ATL". Lines with CCL_WARN are harmless.
 
+"ze error at zeMemOpenIpcHandle, code: ZE_RESULT_ERROR_INVALID_ARGUMENT": a rank got the handle of a peer's memory, and
+its own view of the GPUs, or the driver, does not let it open that.
+
 On GPUs the ranks of a host hand each other their memory through the devices in /dev/dri. In a container that was
 started with `--device /dev/dri` alone the links in /dev/dri/by-path are absent: "ze_fd_manager.cpp:144 init_device_fds:
 condition dir failed", "opendir failed: could not open device directory".
@@ -99,4 +102,26 @@ def of_the_place_on_the_host(record: Record, match: re.Match[str]) -> Iterator[F
             "mpirun -n RANKS python train.py   # or this",
         ),
         record.place,
+    )
+
+
+@log_pattern(r"ze error at (?P<call>zeMem(?:Open|Get)IpcHandle\w{0,20}), code: (?P<code>ZE_RESULT_\w{1,60})")
+def of_a_handle(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A GPU's memory cannot be shared between two ranks of a host."""
+    yield Finding(
+        f"oneCCL cannot share the memory of a GPU between two ranks of a host: {match['call']}",
+        (record.proof(match, "a handle that the peer can open"),),
+        Fix(
+            "let oneCCL go through host memory",
+            command="export CCL_TOPO_P2P_ACCESS=0   # on all ranks\nexport CCL_ZE_IPC_EXCHANGE=sockets   # or this",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "each rank sees its own GPU only (ZE_AFFINITY_MASK), and the handle is of another one",
+                "the GPUs, or their driver, have no peer access",
+                "the ranks are in containers without --ipc=host or /dev/dri/by-path",
+            ),
+            "env | grep -E 'ZE_AFFINITY_MASK|^CCL_'; ls -l /dev/dri/by-path; xpu-smi topology -m",
+        ),
     )
