@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import keyword
+from ddpdoctor.source.callers import calls, literal, turns
 from ddpdoctor.source.libraries import ACCELERATES, TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
-from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, rankish, turns, who
+from ddpdoctor.source.reach import guards, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.refused import is_refused
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped

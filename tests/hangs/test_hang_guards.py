@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS
 
-from ddpdoctor.checks.collectives.hangs.source._decorated import without_decorator
+from ddpdoctor.checks.collectives.hangs.handed._decorated import without_decorator
 from ddpdoctor.checks.collectives.skipped.rank0_only_collective import where_it_ended_a_rank
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.watch.dispatcher import Dispatcher

@@ -21,18 +21,18 @@ from .calls._circles import circle
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, roots_apart, uneven
 from .calls._members import passed_over
 from .calls._once_more import once_more
+from .handed._callbacks import in_callback, of_thread
+from .handed._logged import logged_under_a_test
+from .handed._registered import registered
 from .source._batches import behind_a_batch
-from .source._callbacks import in_callback, of_thread
 from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
-from .source._first import by_turns
 from .source._guards import crossed, guarded
 from .source._handlers import caught_more, handling
-from .source._logged import logged_under_a_test
-from .source._missed_half import missed_half
 from .source._one_rank import DEFAULT, alone
-from .source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
-from .source._registered import registered
+from .turns._first import by_turns
+from .turns._missed_half import missed_half
+from .turns._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 

@@ -17,11 +17,11 @@ from .calls._apart import broken_off, gone_on, left_out, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
 from .calls._once_more import once_more
+from .handed._callbacks import of_threads
 from .source._batches import behind_a_batch, behind_at_loss
-from .source._callbacks import of_threads
 from .source._exits import loop_left_before_the_end
 from .source._guards import skipped_by_those_who_ended
-from .source._orders import in_order_of_a_set
+from .turns._orders import in_order_of_a_set
 
 
 class Loss(enum.Enum):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence, Finding, Fix, place
 
 from ..hangs._told import seen, short, table, where
-from ..hangs.source._first import in_turn
-from ..hangs.source._halves import out_of_turn, passed_half
-from ..hangs.source._missed_half import missed_half
+from ..hangs.turns._first import in_turn
+from ..hangs.turns._halves import out_of_turn, passed_half
+from ..hangs.turns._missed_half import missed_half
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
-    from ..hangs.source._first import InTurn
-    from ..hangs.source._halves import OutOfTurn, Passed
-    from ..hangs.source._missed_half import Missed
+    from ..hangs.turns._first import InTurn
+    from ..hangs.turns._halves import OutOfTurn, Passed
+    from ..hangs.turns._missed_half import Missed
 
 
 def told_by_halves(event: Stalled) -> Finding | None:

@@ -56,7 +56,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table, where
-from ..hangs.source._callbacks import in_callback
+from ..hangs.handed._callbacks import in_callback
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

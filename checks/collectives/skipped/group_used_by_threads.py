@@ -36,7 +36,7 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, PeerLost
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where
-from ..hangs.source._callbacks import of_thread, of_threads
+from ..hangs.handed._callbacks import of_thread, of_threads
 
 AILMENT = Ailment("DDP1782", Severity.ERROR)
 

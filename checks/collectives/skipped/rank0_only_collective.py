@@ -65,15 +65,15 @@ from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.calls._alone import FORWARD, called_alone
 from ..hangs.calls._callers import ways_to
+from ..hangs.handed._called import by_callers, told_of
+from ..hangs.handed._decorated import without_decorator
+from ..hangs.handed._registered import finding, registered
 from ..hangs.source._all_ranks import by_frameworks
-from ..hangs.source._called import by_callers, told_of
-from ..hangs.source._decorated import without_decorator
-from ..hangs.source._first import in_turns
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
 from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
-from ..hangs.source._registered import finding, registered
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
+from ..hangs.turns._first import in_turns
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
 from ._out_of_turn import told_by_halves
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..hangs._pairs import Pair
     from ..hangs.calls._circles import Link
     from ..hangs.calls._compared import TwoGroups
-    from ..hangs.source._orders import Turned
+    from ..hangs.turns._orders import Turned
 
 
 def told_as_order_of_a_set(pair: Pair, loop: ast.For, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:

@@ -58,7 +58,7 @@ from ..hangs.calls._apart import mismatch
 from ..hangs.calls._circles import circle
 from ..hangs.calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups
 from ..hangs.calls._once_more import returned_early
-from ..hangs.source._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
+from ..hangs.turns._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._groups_in_source import made_by_some_in

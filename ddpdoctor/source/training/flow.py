@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from ddpdoctor.source.callers.literal import is_closed_to
 from ddpdoctor.source.libraries import NOT_OURS
-from ddpdoctor.source.reach.literal import is_closed_to
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import Tree

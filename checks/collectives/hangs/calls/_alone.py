@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one_rank_only
 
 from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
-from ..source._halves import other_halves
 from ..source._one_rank import DEFAULT, condition
+from ..turns._halves import other_halves
 from ._compared import last_number
 
 if TYPE_CHECKING:

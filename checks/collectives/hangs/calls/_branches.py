@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Position, Progress, tests_around
 
-from ..source._called import INNER
+from ..handed._called import INNER
 from ._compared import first_mismatch
 
 if TYPE_CHECKING:

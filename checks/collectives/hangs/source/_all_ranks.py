@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, keyword
 
+from ..handed._decorated import decorator_of_one_rank
+from ..handed._logged import is_of_rank_zero
 from ._computed import computes_over_ranks
-from ._decorated import decorator_of_one_rank
 from ._engines import ENGINE_METHODS, is_engine, saved_by_helpers
-from ._logged import is_of_rank_zero
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

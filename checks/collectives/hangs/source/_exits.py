@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Doing, EpochEnded, EpochStarted, Exit, LoopLeft, Site, loop_left
 
-from ._callbacks import has_ended
+from ..handed._callbacks import has_ended
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Stalled, Training

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, Doing, Position, Site, condition_of_callers, rank_block, rank_condition
 
 from .._pairs import MESSAGES, POINT_TO_POINT, met_elsewhere
-from ._halves import other_halves
+from ..turns._halves import other_halves
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, RankBlock, Stalled

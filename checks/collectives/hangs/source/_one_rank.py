@@ -21,7 +21,7 @@ from ddpdoctor.check import (
 )
 
 from .._pairs import MESSAGES
-from ._halves import other_halves
+from ..turns._halves import other_halves
 from ._source_alone import is_called_alone
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.callers.literal import is_closed_to
+from ddpdoctor.source.callers.together import is_of_all
+from ddpdoctor.source.callers.turns import is_in_turn, one_is_waited_for
+from ddpdoctor.source.callers.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.guards import Guard, guards
-from ddpdoctor.source.reach.literal import is_closed_to
 from ddpdoctor.source.reach.rankish import is_rankish, unconverted
-from ddpdoctor.source.reach.together import is_of_all
-from ddpdoctor.source.reach.turns import is_in_turn, one_is_waited_for
-from ddpdoctor.source.reach.ways import is_of_one_process, is_without_group
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Callback, Caller, Communication, Doing, Site, callback_around
 
-from ._one_rank import DEFAULT
+from ..source._one_rank import DEFAULT
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Position, Stalled

@@ -60,7 +60,7 @@ from ddpdoctor.check import (
 
 from ..._ledgers.sheets import differ
 from .._alike import earlier, without_parallelism
-from ._held import Attribute
+from ..local._held import Attribute
 from ._lists import compared_list, filled_at
 from ._products import ATTENTION, gathers
 
