@@ -55,18 +55,22 @@ class Inputs:
         return given
 
     def _tell(self, layer: Layer, inputs: tuple[Any, ...]) -> None:
+        import torch
+
         from ddpdoctor.watch.rank.compiled import is_traced
 
         first: Any = inputs[0] if inputs else None
         if not hasattr(first, "numel") or hasattr(first, "placements") or is_traced() or not first.numel():
             return
-        values = first.detach().double()
+        if not first.is_floating_point():
+            return
+        values = first.detach()  # summed as float64 as it is read: a copy of it need not fit into a GPU's memory
         self.recorder.emit(
             TensorParallelInput,
             group=layer.group,
             layer=layer.number,
             turn=layer.looks,
             sizes=tuple(first.shape),
-            total=values.sum().item(),
-            size=values.abs().sum().item(),
+            total=values.sum(dtype=torch.float64).item(),
+            size=torch.linalg.vector_norm(values, 1, dtype=torch.float64).item(),
         )
