@@ -26,10 +26,10 @@ def told_by_halves(event: Stalled) -> Finding | None:
         return _out_of_turn(turn, event)
     if half := passed_half(event):
         return _passed(half, event)
-    if missed := missed_half(event):
-        return _missed(missed, event)
-    found = in_turn(event)
-    return _in_turn(found, event) if found is not None else None
+    if found := in_turn(event):
+        return _in_turn(found, event)
+    missed = missed_half(event)
+    return _missed(missed, event) if missed is not None else None
 
 
 def _in_turn(found: InTurn, event: Stalled) -> Finding:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.events.base import Event
-
-if TYPE_CHECKING:
-    from ddpdoctor.watch.events.base import Site
+from ddpdoctor.watch.events.base import Event, Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

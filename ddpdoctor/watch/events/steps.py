@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ddpdoctor.host.tcp import LinkUse  # noqa: TC001 - some make events by the types of their fields
 from ddpdoctor.watch.events.base import Event
 from ddpdoctor.watch.events.blocks import STEPS, Block
-
-if TYPE_CHECKING:
-    from ddpdoctor.host.tcp import LinkUse
 
 STARVED = 0.3  # of the time: where ranks wait so much for a core, the clock alone does not tell what a step costs
 
