@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Launch, LaunchScript
 
+SCRIPT = re.compile(r"[\w./-]+\.py\b")
+"""How a command names a script of Python, also within what a shell is handed."""
 NODES = {"$SLURM_NNODES", "$SLURM_JOB_NUM_NODES", "${SLURM_NNODES}", "${SLURM_JOB_NUM_NODES}"}
 """How a script says the number of the job's nodes."""
 

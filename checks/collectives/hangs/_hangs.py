@@ -31,7 +31,6 @@ from .source._guards import crossed, guarded
 from .source._handlers import caught_more, handling
 from .source._one_rank import DEFAULT, alone
 from .turns._first import by_turns
-from .turns._missed_half import missed_half
 from .turns._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
 
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -134,7 +133,7 @@ def _skipped(event: Stalled, training: Training) -> Hang | None:
     """Decide what the source tells for certain of ranks that are at different lines."""
     if passed_over(event, training) is not None:
         return Hang.OUTSIDE
-    if by_turns(event) or missed_half(event):
+    if by_turns(event):
         return Hang.GUARDED
     if swallowed(event.ranks, training) or handling(event) or caught_more(event):
         return Hang.SWALLOWED

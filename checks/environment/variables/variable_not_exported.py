@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
+from ...launching._launchers import SCRIPT
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Command, LaunchScript
 
@@ -112,7 +114,6 @@ def with_spaces(launch: LaunchScript) -> Iterator[Finding]:
 MEETING = ("MASTER_ADDR", "MASTER_PORT")
 HOSTS = {"-H", "-host", "--host"}
 GIVES_ALL = re.compile(r"(?:^|\s)(?:-x|--?mca|--?genv\w*|-envall)\s")
-SCRIPT = re.compile(r"[\w./-]+\.py\b")
 
 
 @lint

@@ -268,8 +268,8 @@ def _limit(launch: LaunchScript, each: Launch) -> tuple[int, int] | None:
     """Return how many GPUs a container of Kubernetes is given."""
     for one in launch.containers:
         limit = one.node.get("resources", "limits", "nvidia.com/gpu")
-        if limit is not None and limit.text.isdecimal() and each.is_of(one.commands):
-            return int(limit.text), limit.line
+        if limit is not None and limit.number is not None and each.is_of(one.commands):
+            return limit.number, limit.line
     return None
 
 

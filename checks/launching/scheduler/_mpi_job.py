@@ -30,11 +30,12 @@ def short_of_slots(launch: LaunchScript) -> ShortOfSlots | None:
     """Return the mpirun of a job that asks for more ranks than there are slots; None where there is none."""
     for document in launch.documents:
         kind, spec = document.get("kind"), document.get("spec")
-        workers = _number(spec.get("mpiReplicaSpecs", "Worker", "replicas")) if spec else None
+        replicas = spec.get("mpiReplicaSpecs", "Worker", "replicas") if spec else None
+        workers = replicas.number if replicas else None
         if kind is None or kind.text != "MPIJob" or spec is None or workers is None:
             continue
         given = spec.get("slotsPerWorker")
-        slots = 1 if given is None else _number(given)
+        slots = 1 if given is None else given.number
         inside = {id(each) for each in document.walk()}
         for command in (each for one in launch.containers if id(one.node) in inside for each in one.commands):
             asked = _asked(command)
@@ -48,7 +49,3 @@ def _asked(command: Command) -> int | None:
     words = [each.text for each in command.words]
     asked = next((int(b) for a, b in pairwise(words) if a in RANKS and b.isdecimal()), None)
     return asked if words[:1] == ["mpirun"] and OVER.search(" ".join(words)) is None else None
-
-
-def _number(node: Node | None) -> int | None:
-    return int(node.text) if node is not None and node.text.isdecimal() else None

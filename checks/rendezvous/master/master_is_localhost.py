@@ -170,7 +170,7 @@ def in_pods(launch: LaunchScript) -> Iterator[Finding]:
         pods = 0
         for _, group in groups.entries if groups else ():
             replicas = group.get("replicas")
-            pods += int(replicas.text) if replicas and replicas.text.isdecimal() else 1
+            pods += replicas.number if replicas and replicas.number is not None else 1
         if groups is None or pods < 2:  # noqa: PLR2004 - several
             continue
         inside = {id(each) for each in groups.walk()}

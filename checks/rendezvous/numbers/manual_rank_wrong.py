@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import INIT, Ailment, Fact, Finding, Fix, Place, Record, Severity, keyword, lint, log_pattern
 
+from ...launching._launchers import SCRIPT
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LaunchScript, Script
 
@@ -162,7 +164,6 @@ def _variable(node: ast.expr | None) -> str | None:
     return None
 
 
-SCRIPT = re.compile(r"[\w./-]+\.py\b")
 OF_NODES = {"$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"}
 MULTIPLIED = re.compile(
     r"spawn|world_size\W[^\n]*\*|\*\s*\w*world_size|\*=|nnodes|num_nodes|n_?tasks|WORLD_SIZE[\"']\]\s*=(?!=)",

@@ -17,18 +17,22 @@ AZURE = "azuremlschemas"
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
-    """What starts a command ``total`` times, ``each`` of them on a node; ``number`` expands to which of them it is."""
+class Tasks:
+    """How many tasks are started in all and on each node, as far as that is certain, and the header that says so.
 
-    name: str
-    total: int
-    each: int
-    header: Header
+    ``by`` is what starts them, where that is no program of the command itself, ``number`` what it calls each node's own
+    number, empty where it has no name for it.
+    """
+
+    total: int | None
+    each: int | None = None
+    header: Header | None = None
+    by: str = ""
     number: str = ""
 
 
-def platform_of(script: Variables, launch: Launch) -> Platform | None:
-    """Return the platform that starts a launcher several times; None where there is none, or it is not certain."""
+def by_platform(script: Variables, launch: Launch) -> Tasks | None:
+    """Return how often a platform starts a launcher; None where there is none, or it is not certain."""
     if not launch.command.is_certain:
         return None
     inside = [one.node for one in script.containers if launch.is_of(one.commands)]
@@ -42,22 +46,22 @@ def platform_of(script: Variables, launch: Launch) -> Platform | None:
     return None
 
 
-def _platforms(document: Node, *, is_whole: bool) -> Iterator[Platform]:
-    """Yield what starts a document's command; ``is_whole``: the command is that of the document itself."""
+def _platforms(document: Node, *, is_whole: bool) -> Iterator[Tasks]:
+    """Yield how often a document's command is started; ``is_whole``: the command is that of the document itself."""
     kind, schema = document.get("kind"), document.get("$schema")
     if is_whole and (nodes := _count(document, "num_nodes")):
-        yield Platform("SkyPilot", nodes[0], 1, nodes[1], "$SKYPILOT_NODE_RANK")
+        yield Tasks(nodes[0], 1, nodes[1], "SkyPilot", "$SKYPILOT_NODE_RANK")
     if is_whole and _is(document.get("type"), "task") and (nodes := _count(document, "nodes")):
-        yield Platform("dstack", nodes[0], 1, nodes[1], "$DSTACK_NODE_RANK")
+        yield Tasks(nodes[0], 1, nodes[1], "dstack", "$DSTACK_NODE_RANK")
     if schema is not None and AZURE in schema.text and _is(document.get("distribution", "type"), "pytorch"):
         each = _count(document, "distribution", "process_count_per_instance")
         nodes = _count(document, "resources", "instance_count")
         if each is not None:
-            yield Platform("AzureML", each[0] * (nodes[0] if nodes else 1), each[0], each[1])
+            yield Tasks(each[0] * (nodes[0] if nodes else 1), each[0], each[1], "AzureML")
     if _is(kind, "Job") and _is(document.get("spec", "completionMode"), "Indexed"):
         pods = _count(document, "spec", "completions")
         if pods is not None:
-            yield Platform("Kubernetes", pods[0], 1, pods[1], "$JOB_COMPLETION_INDEX")
+            yield Tasks(pods[0], 1, pods[1], "Kubernetes", "$JOB_COMPLETION_INDEX")
 
 
 def _is(node: Node | None, text: str) -> bool:
@@ -67,6 +71,6 @@ def _is(node: Node | None, text: str) -> bool:
 def _count(document: Node, *path: str) -> tuple[int, Header] | None:
     """Return the number below keys of a document, and the line that says so."""
     node = document.get(*path)
-    if node is None or not node.text.isdecimal():
+    if node is None or node.number is None:
         return None
-    return int(node.text), Header(path[-1], node.text, node.line, is_read=True)
+    return node.number, Header(path[-1], node.text, node.line, is_read=True)

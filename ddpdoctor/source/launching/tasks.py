@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.headers import SHORT
 from ddpdoctor.source.launching.launchers import RUNNERS, scheduler_options
-from ddpdoctor.source.launching.platforms import platform_of
+from ddpdoctor.source.launching.platforms import Tasks, by_platform
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.headers import Header
     from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.launching.launchers import Launch
     from ddpdoctor.source.launching.shell_words import Word
@@ -26,21 +24,6 @@ NODES |= {f"${{{name[1:]}}}" for name in NODES}
 """How a script says the number of the job's nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """How many tasks are started in all and on each node, as far as that is certain, and the header that says so.
-
-    ``by`` is what starts them, where that is no program of the command itself, ``number`` what it calls each node's own
-    number, empty where it has no name for it.
-    """
-
-    total: int | None
-    each: int | None = None
-    header: Header | None = None
-    by: str = ""
-    number: str = ""
-
-
 def tasks_of(script: LaunchScript, launch: Launch) -> Tasks | None:
     """Return how often a launcher is started; None where that is not certain."""
     if launch.scheduler == "mpirun":
@@ -48,8 +31,7 @@ def tasks_of(script: LaunchScript, launch: Launch) -> Tasks | None:
     own = tuple(itertools.takewhile(lambda word: word.text.rpartition("/")[2] not in RUNNERS, launch.before))
     if launch.scheduler == "srun":
         return of_srun(script, own)
-    by = platform_of(script, launch)
-    return Tasks(by.total, by.each, by.header, by.name, by.number) if by is not None else None
+    return by_platform(script, launch)
 
 
 def _of_mpirun(script: LaunchScript, launch: Launch) -> Tasks | None:

@@ -31,6 +31,11 @@ class Node:
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     is_open: bool = False
 
+    @property
+    def number(self) -> int | None:
+        """The whole number that a text is; None of all else."""
+        return int(self.text) if self.text.isdecimal() else None
+
     def get(self, *path: str) -> Node | None:
         """Return what stands below keys; None where there is none."""
         at: Node | None = self

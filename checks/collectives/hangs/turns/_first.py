@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import ACCELERATOR, COLLECTIVES, DDP, FSDP, Doing, last_name, statement_at, tree_of
 
 from ._halves import out_of_turn, passed_half
+from ._missed_half import missed_half
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Script, Site, Stalled
@@ -69,7 +70,7 @@ def in_turn(event: Stalled) -> InTurn | None:
 
 def by_turns(event: Stalled) -> bool:
     """Whether ranks wait in vain where they come one after the other."""
-    return bool(out_of_turn(event) or passed_half(event) or in_turn(event))
+    return bool(out_of_turn(event) or passed_half(event) or in_turn(event) or missed_half(event))
 
 
 def _lines(position: Position) -> tuple[Site, ...]:
