@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -332,3 +333,59 @@ def test_ranks_of_a_launcher_that_each_spawn_the_ranks_are_told_at_once(local: i
     slugs = [found.check.slug for event in told for found in judge.see(event)]
 
     assert slugs == expected
+
+
+def test_a_process_that_a_rank_has_started_and_that_waits_as_that_rank_is_told_as_such() -> None:
+    """Whichever of the two waits, and where a shell is between them; two that are no relatives are two of one rank."""
+    for above, expected in (((7, 1), "which has started it"), ((7,), "both join as rank 0")):
+        judge = Dispatcher(CHECKS)
+        for pid, descends in ((1, ()), (9, above)):
+            started = Started(pid=pid, time=1.0, rank=0, program="train.py", launch="a", world_size=2)
+            told = Joining(
+                pid=pid, time=pid, rank=0, world_size=2, backend="gloo", address="localhost:2", above=descends,
+            )  # fmt: skip
+            for event in (
+                started,
+                told,
+                *([Joined(pid=1, time=2.0, rank=0, world_size=2, backend="gloo")] * (pid == 1)),
+            ):
+                list(judge.see(event))
+        waiting = replace(at(0, Doing.WAITING), pid=9)
+        siblings = (Sibling(1, busy=False),)
+        [found] = judge.see(Stalled(pid=0, time=12.0, ranks=(waiting,), world_size=2, siblings=siblings))
+
+        assert found.check.slug == SLUG
+        assert expected in found.finding.message
+
+
+STARTS = """
+import os, socket, subprocess, sys
+from datetime import timedelta
+import torch.distributed as dist
+
+if "RANK" not in os.environ:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    ranks = [subprocess.Popen([sys.executable, __file__], env=dict(given, RANK=str(rank))) for rank in range(2)]
+    sys.exit(max([rank.wait() for rank in ranks]))
+dist.init_process_group("gloo")
+if "--evaluate" not in sys.argv and dist.get_rank() == 0:
+    env = dict(os.environ, {own})
+    subprocess.run(f'"{{sys.executable}}" "{{__file__}}" --evaluate; true', shell=True, env=env)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("own", ["", 'WORLD_SIZE="1", MASTER_PORT="0"'], ids=["broken", "healthy"])
+def test_a_process_with_the_variables_of_its_rank_is_told_as_one_that_the_rank_has_started(
+    ddpdoctor: Run, script: Script, own: str
+) -> None:
+    """It fails where the rank has opened its store; nothing is said of a process that makes a group of its own."""
+    done = ddpdoctor("run", "--", sys.executable, script(STARTS.format(own=own)))
+
+    assert set(re.findall(r"DDP\d{3}", done.stderr)) == (set() if own else {"DDP363"}), done.stderr
+    assert bool(own) != ("could not join as rank 0: it has the variables of process" in " ".join(done.stderr.split()))

@@ -24,6 +24,7 @@ from ...collectives.hangs._hangs import absent
 from ...collectives.hangs._left import evidence, in_words, left_by
 from ...collectives.hangs._meeting import FILE, met_apart
 from ...collectives.hangs._told import short, where
+from ._inherited import descends, of_a_rank
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 
@@ -60,13 +61,17 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
         f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
     )
     elsewhere = [position for position in event.ranks if position.rank in missing]
-    twin = next((each for each in training.rivals if _is_twin(each, waiting, event)), None)
+    twins = [each for each in training.rivals if each.rank == waiting.rank and each.pid != waiting.pid]
+    relative = next((each for each in twins if descends(each, told)), None)
+    twin = next((each for each in twins if each.pid in {sibling.pid for sibling in event.siblings}), None)
     if told.launched is not None and told.launched < event.world_size and not elsewhere:
         yield _more_than_launched(event, waiting, told)
     elif (
         told.spawned is not None and told.spawned < event.world_size and LOOPBACK.search(told.address) and not elsewhere
     ):
         yield _more_than_spawned(event, waiting, told)
+    elif relative is not None and not elsewhere:
+        yield of_a_rank(relative, told)
     elif twin is not None and not elsewhere:
         yield _two_of_one_rank(waiting, twin, missing)
     elif apart := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
@@ -112,11 +117,6 @@ def _more_than_spawned(event: Stalled, waiting: Position, told: Joining) -> Find
         ),
         place(waiting.site, rank=waiting.rank),
     )
-
-
-def _is_twin(told: Joining, waiting: Position, event: Stalled) -> bool:
-    """Whether another process that is still there has joined as the very rank that waits."""
-    return told.rank == waiting.rank and told.pid != waiting.pid and told.pid in {each.pid for each in event.siblings}
 
 
 def _waits_elsewhere(other: Joining, told: Joining, missing: tuple[int, ...], event: Stalled) -> bool:

@@ -122,7 +122,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 @watch(Failed)
 def while_training(event: Failed, training: Training) -> Iterator[Finding]:
     """Look for another process of the command that joins as the same rank, where the port is taken."""
-    if not re.search(IN_USE, event.text):
+    if event.within or not re.search(IN_USE, event.text):
         return
     own = next(iter(training.of(Joining, pid=event.pid)), None)
     rivals = [each for each in training.rivals if own is not None and _is_rival(own, each)]

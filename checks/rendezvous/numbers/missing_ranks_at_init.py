@@ -7,13 +7,15 @@ store based barrier ... (world_size=8, worker_count=4)"; torchrun itself ends wi
 nodes came than --nnodes asks for. Those who wait are well: the ones to look at are those who did not come, since they
 never started, died before, or took another way through the code. Two mistakes in the call look the same: a world size
 that is larger than what was started (`world_size=4` under a torchrun of two), and two processes that join as one rank
-(`rank=node_rank`), so that another rank is nobody's.
+(`rank=node_rank`), so that another rank is nobody's. A process that a rank starts, as an evaluation by
+`subprocess.run`, has the rank's variables: what it runs joins as that rank again, and waits for others.
 
 ## How to be sure
 
 The count in the message is below world_size. Above it, the store is stale instead. `ddpdoctor run`
 sees on its host which ranks have called init_process_group, and the line at which another rank stands; it compares the
-world size that the call is told with torchrun's, and names processes that join as the same rank.
+world size that the call is told with torchrun's, and names processes that join as the same rank, and which of them has
+started the other.
 
 ## How to mend it
 
@@ -36,6 +38,7 @@ from ddpdoctor.check import (
     HOST_LINE,
     Ailment,
     Ambiguity,
+    Failed,
     Finding,
     Fix,
     LauncherWaits,
@@ -51,6 +54,7 @@ from ddpdoctor.check import (
 
 from ..._hosts.barrier import BARRIER, barrier
 from ...collectives.hangs._hangs import Hang, on_hang
+from ._inherited import failed_in_its_place
 from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held, rendezvous_is_full
 from ._never_joined import never_joined
 from ._of_hosts import CAME, TOLD, came_nowhere, waiting_launchers
@@ -224,6 +228,13 @@ def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
         yield rendezvous_is_full(event)
     else:
         yield port_is_held(event) if event.holder else nodes_missing(event)
+
+
+@watch(Failed)
+def in_place_of_a_rank(event: Failed) -> Iterator[Finding]:
+    """A process that a rank has started could not join as that rank."""
+    if event.within:
+        yield failed_in_its_place(event)
 
 
 @on_hang(Hang.NEVER_JOINED)

@@ -35,7 +35,8 @@ class Joining(Event):
     where it says nothing of that; ``launched`` how many it started in all. ``store_port`` is the port of the store that
     torchrun has opened for its ranks, which open none then; empty where it has opened none. ``store_written`` is when
     the file of a ``file://`` store was last written before, in seconds since the epoch; 0 where it is new or empty.
-    ``spawned`` is how many processes the mp.spawn has started that has started this one.
+    ``spawned`` is how many processes the mp.spawn has started that has started this one. ``above`` are the processes
+    that this one descends from, its parent first; empty where the system does not tell.
     """
 
     world_size: int
@@ -46,6 +47,7 @@ class Joining(Event):
     store_port: str = ""
     store_written: float = 0.0
     spawned: int | None = None
+    above: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,8 @@ class Failed(Event):
     The rest is what the process knows and its traceback does not tell: ``parameters`` names those of the wrapped model
     as DDP numbers them, ``unused`` those that got no gradient where DDP complains of that, ``changed`` says of those
     that were frozen or replaced since DDP wrapped the model which of the two it was; ``path`` is the file that the
-    state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen.
+    state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen; ``within`` is the
+    process that has started this one, and is in a group as the same rank: 0 where there is none.
     """
 
     error: str
@@ -182,6 +185,7 @@ class Failed(Event):
     changed: tuple[str, ...] = ()
     path: str = ""
     seen: tuple[tuple[str, str], ...] = ()
+    within: int = 0
 
     @property
     def said(self) -> str:

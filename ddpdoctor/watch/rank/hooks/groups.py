@@ -6,12 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
-from ddpdoctor.watch.events import GroupMade
+from ddpdoctor.watch.event_log import Reader
+from ddpdoctor.watch.events import GroupMade, Joined, Left
 from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.process.errors import SPAWNED, stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
@@ -74,7 +76,9 @@ def _joining(recorder: Recorder) -> Wrap:
                 result = original(*args, **kwargs)
             except Exception as exc:
                 said = str(exc)
-                recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network(said))})
+                recorder.explain(
+                    exc, lambda: {"seen": (*rendezvous(args, kwargs), *network(said)), "within": _within(recorder)}
+                )
                 raise
             recorder.safely(recorder.joined)
             recorder.safely(stay_outermost, recorder)
@@ -105,7 +109,27 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         spawned=_set(SPAWNED),
         launched=_set("WORLD_SIZE") if os.environ.get("TORCHELASTIC_RUN_ID") else None,
         store_port=recorder.given_port if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "",
+        above=tuple(_above(os.getppid())),
     )
+
+
+def _above(pid: int) -> Iterator[int]:
+    """Yield a process and those that it descends from, as far as the system tells."""
+    with suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            yield pid
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _within(recorder: Recorder) -> int:
+    """Return the process above this one that is in a group as this very rank; 0 if there is none."""
+    folder = Path(recorder.settings.session)
+    for pid in _above(os.getppid()) if recorder.is_rank and recorder.settings.session else ():
+        events = list(Reader(path).new()) if (path := folder / f"{pid}.events").is_file() else []
+        member = any(isinstance(each, Joined) and each.rank == recorder.rank for each in events)
+        if member and not any(isinstance(each, Left) for each in events):
+            return pid
+    return 0
 
 
 def _written(meeting: str) -> float:
