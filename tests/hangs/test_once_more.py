@@ -8,7 +8,7 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Communication, Doing, Joined, PeerLost, Position, Progress, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, Failed, Joined, PeerLost, Position, Progress, Site, Stalled
 
 SCRIPT = """\
 import torch.distributed as dist
@@ -111,3 +111,38 @@ def test_a_loop_is_not_blamed_where_something_else_can_differ(
     path.write_text(text, encoding="utf-8")
 
     assert all(slug != "loop-left-early" for slug, _, _ in told(path, last, first=first))
+
+
+@pytest.mark.parametrize(
+    ("body", "first", "at", "blamed"),
+    [
+        ("count = good(batch)", 2, 20, True),
+        ("count = good(batch)", 2, CALL, False),
+        ("count = good(batch)", 3, 20, False),
+        ("if batch.any():", 2, 20, False),
+    ],
+    ids=["behind the loop", "still in it", "as many passes", "under a test"],
+)
+def test_what_ddp_exchanges_by_itself_is_behind_the_loop_as_well(
+    tmp_path: Path, body: str, first: int, at: int, *, blamed: bool
+) -> None:
+    """It has no number among the calls: what counts is that the rank that lost the other one is out of the loop."""
+    path = tmp_path / "val.py"
+    indented = "    " if body.startswith("if") else ""
+    text = SCRIPT.format(body=body, behind="pass").replace(
+        "        dist.all_reduce", f"        {indented}dist.all_reduce"
+    )
+    path.write_text(text, encoding="utf-8")
+    recent = calls(str(path), *MORE), calls(str(path), *[IN_LOOP] * first)
+    judge = Dispatcher(CHECKS)
+    for rank in range(2):
+        list(judge.see(Joined(pid=rank + 1, time=1.0, rank=rank, world_size=2, backend="gloo")))
+    site = Site(str(path), at, "accuracy" if at == CALL else "train_step")
+    error = Failed(pid=2, time=2.0, rank=1, site=site, error="RuntimeError", text="Connection closed by peer")
+    progress = tuple(Progress(rank=rank, forwards=9 + rank, recent=made) for rank, made in enumerate(recent))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(error,), gone=(0,), progress=progress, stack=(site,))
+    found = [each.finding for each in judge.see_of(judge.trainings.of(1), event)]
+
+    assert judge.crashes == []
+    assert any(each.message.startswith(SAID) for each in found) is blamed
+    assert not blamed or "has left it, and is in DDP's own exchange at val.py:20" in found[0].message

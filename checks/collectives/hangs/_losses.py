@@ -16,7 +16,7 @@ from .calls._alone import called_alone
 from .calls._apart import broken_off, gone_on, left_out, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
-from .calls._once_more import once_more
+from .calls._once_more import more_than_the_lost, once_more
 from .handed._callbacks import of_threads
 from .source._batches import behind_a_batch, behind_at_loss
 from .source._exits import loop_left_before_the_end
@@ -103,6 +103,8 @@ def _by_the_calls(event: PeerLost, training: Training) -> Loss | None:
     """Decide by the numbers of calls and forwards of ranks of which one is gone: gloo ends a process over a size."""
     if pair := mismatch(event, training):
         return _unlike(pair, event)
+    if more_than_the_lost(event):
+        return Loss.PASSES
     if skipped := left_out(event):
         return Loss.HANDLED if skipped.in_handlers else Loss.PAST_STEP
     if gone := gone_on(event, training):

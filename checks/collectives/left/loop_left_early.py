@@ -55,7 +55,7 @@ from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import broken_off, left_out, mismatch
 from ..hangs.calls._compared import first_mismatch
-from ..hangs.calls._once_more import OnceMore, once_more
+from ..hangs.calls._once_more import OnceMore, more_than_the_lost, once_more
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
 from ._leave_together import SKIP_TOGETHER, mended, together
 from ._own_batch import left_by_own_batch
@@ -143,22 +143,20 @@ def of_a_loop_with_a_collective(event: Stalled) -> Iterator[Finding]:
 @on_loss(Loss.PASSES)
 def of_a_loop_that_ended_a_rank(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the same where gloo has ended a rank over the size of what the other one calls behind the loop."""
-    if found := once_more(mismatch(event, training), event.progress):
+    if found := once_more(mismatch(event, training), event.progress) or more_than_the_lost(event):
         yield _passes(found, noticed(event), None)
 
 
 def _passes(found: OnceMore, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
-    call, theirs = found.call, found.theirs
+    call, theirs = found.call, found.theirs or "DDP's own exchange"
     loop = Site(call.site.file, found.line, "") if call.site else None
     return Finding(
         f"rank {found.rank} calls {call.operation} at {short(call.site)} once more than rank {found.other}, in the "
-        f"loop at {short(loop)}, `{found.runs}`; rank {found.other} has left it, and calls {theirs.operation} at "
-        f"{short(theirs.site)}",
+        f"loop at {short(loop)}, `{found.runs}`; rank {found.other} has left it, and "
+        f"{'calls' if found.theirs else 'is in'} {theirs} at {short(found.at)}",
         (
             Evidence(f"number {call.number} of its group is {call.operation} in the loop", "", f"rank {found.rank}"),
-            Evidence(
-                f"it is {theirs.operation}, behind the loop", "as many passes on all ranks", f"rank {found.other}"
-            ),
+            Evidence(f"it is {theirs}, behind the loop", "as many passes on all ranks", f"rank {found.other}"),
             *proof,
         ),
         ONCE_BEHIND,

@@ -10,7 +10,7 @@ from ddpdoctor.check import last_name, returns_above, runs_alike, tree_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddpdoctor.check import Communication, Exit, Position, Progress, Site, Tree
+    from ddpdoctor.check import Communication, Exit, PeerLost, Position, Progress, Site, Tree
 
     from .._pairs import Pair
 
@@ -20,12 +20,16 @@ STAYS = (ast.If, ast.ExceptHandler, ast.match_case, ast.FunctionDef, ast.AsyncFu
 
 
 class OnceMore(NamedTuple):
-    """The rank that is in the loop once more, its call, the rank that has left it, what that one calls; the loop."""
+    """The rank that is in the loop once more, its call, the rank that has left it, what that one calls; the loop.
+
+    ``theirs`` is empty where the other rank was lost in what DDP exchanges by itself, ``at`` the line of it.
+    """
 
     rank: int
     call: Communication
     other: int
-    theirs: Communication
+    theirs: str
+    at: Site | None
     line: int
     runs: str
 
@@ -46,8 +50,34 @@ def once_more(pair: Pair | None, ranks: Sequence[Position | Progress]) -> OnceMo
         if loop is None or call.site is None or not _is_behind(theirs.site, call.site, loop):
             continue
         if all(each is not None and _holds(loop, call.site.file, each.site) for each in before):
-            return OnceMore(rank, call, other, theirs, loop.lineno, _header(loop))
+            return OnceMore(rank, call, other, theirs.operation, theirs.site, loop.lineno, _header(loop))
     return None
+
+
+def more_than_the_lost(event: PeerLost) -> OnceMore | None:
+    """Find it where DDP's own exchange met a call of a loop: gloo ends the rank of the call over the size.
+
+    Both ranks made the calls before it in the loop, and no line of the other one's stack is in the loop.
+    """
+    lost = event.others[0] if event.others else None
+    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    for one in event.progress if other is not None and event.stack else ():
+        call = one.recent[-1] if one.recent and one.rank in event.gone else None
+        loop = _loop(call.site) if call is not None else None
+        if other is None or call is None or call.site is None or loop is None:
+            continue
+        file = call.site.file
+        before = [_before(each.recent, call) for each in (one, other)]
+        if any(each is None or not _holds(loop, file, each.site) for each in before) or _number(other, call):
+            continue
+        if not any(_holds(loop, file, each) for each in event.stack):
+            return OnceMore(one.rank, call, other.rank, "", event.stack[0], loop.lineno, _header(loop))
+    return None
+
+
+def _number(rank: Progress, call: Communication) -> bool:
+    """Whether a rank has made a call of that number, or a later one."""
+    return any(each.group == call.group and each.number >= call.number for each in rank.recent)
 
 
 class Returned(NamedTuple):
