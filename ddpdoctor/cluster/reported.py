@@ -41,19 +41,47 @@ def _remaining(ambiguity: Ambiguity | None) -> list[str]:
     return [text[:LONGEST] for text in (ambiguity.command, *ambiguity.causes)][:MOST_CAUSES]
 
 
-def with_reported(results: tuple[Result, ...], reported: Mapping[str, object]) -> tuple[Result, ...]:
-    """Add the findings of other hosts, by their names; what is known of a host already is not said twice."""
+def with_reported(results: tuple[Result, ...], reported: Mapping[str, object], here: str) -> tuple[Result, ...]:
+    """Add the findings of other hosts, by their names; ``here`` is the name of this one.
+
+    What is known of a host already is not said twice, and what is the same on several is said once, of all of them.
+    """
     every = list(results)
     for host, data in reported.items():
         for code, finding in _findings(host, data):
-            every = [_with(result, finding) if result.code == code else result for result in every]
+            every = [_with(result, finding, here) if result.code == code else result for result in every]
     return tuple(every)
 
 
-def _with(result: Result, finding: Finding) -> Result:
-    if any(each.place.host == finding.place.host for each in result.findings):
+def _with(result: Result, finding: Finding, here: str) -> Result:
+    every = list(result.findings)
+    if any(each.place.host and finding.place.host in _hosts(each, here) for each in every):
         return result
-    return replace(result, status=Status.FAILED, findings=(*result.findings, finding), reason="", wants="")
+    alike = next((at for at, each in enumerate(every) if _said(each) == _said(finding)), None)
+    if alike is None:
+        every.append(_there(finding))
+    else:
+        both = ", ".join([*_hosts(every[alike], here), *_hosts(finding, here)])
+        every[alike] = _there(replace(finding, place=replace(finding.place, host=both), table=every[alike].table))
+    return replace(result, status=Status.FAILED, findings=tuple(every), reason="", wants="")
+
+
+def _hosts(finding: Finding, here: str) -> list[str]:
+    return (finding.place.host or here).split(", ")
+
+
+def _said(finding: Finding) -> tuple[object, ...]:
+    """Return what is the same where two hosts have the same fault."""
+    return finding.message, finding.evidence, finding.severity, replace(finding.place, host=None)
+
+
+def _there(finding: Finding) -> Finding:
+    """Return a finding whose commands say on which hosts they mend it, as far as they do not say it yet."""
+    lines = finding.fix.command.splitlines()
+    if any("#" in line or line.endswith("\\") or "<<" in line for line in lines):
+        return finding
+    command = "\n".join(f"{line}   # on {finding.place.host}" for line in lines)
+    return replace(finding, fix=replace(finding.fix, command=command))
 
 
 def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:

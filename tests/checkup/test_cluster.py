@@ -468,7 +468,7 @@ def test_a_row_is_read_as_it_was_said() -> None:
 def test_findings_of_others_are_findings_or_refused(data: object) -> None:
     """A report that is none is not shown."""
     with suppress(ProtocolError):
-        assert with_reported((), {"b": data}) == ()
+        assert with_reported((), {"b": data}, "a") == ()
 
 
 def test_a_finding_of_another_host_comes_with_its_place_and_the_causes_that_remain() -> None:
@@ -484,9 +484,27 @@ def test_a_finding_of_another_host_comes_with_its_place_and_the_causes_that_rema
     result = Result("DDP301", "a-fault", "network", "A fault", Status.FAILED, (finding,))
     empty = replace(result, status=Status.PASSED, findings=())
 
-    (told,) = with_reported((empty,), {"b": json.loads(json.dumps(findings_data([result])))})
+    (told,) = with_reported((empty,), {"b": json.loads(json.dumps(findings_data([result])))}, "a")
 
-    assert told.findings == (replace(finding, place=replace(finding.place, host="b")),)
+    there = replace(finding, place=replace(finding.place, host="b"), fix=replace(finding.fix, command="true   # on b"))
+    assert told.findings == (there,)
+
+
+def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
+    """Of all of them, with commands that say where; another value, or another host's again, stands for itself."""
+    own = Finding("too small", (Evidence("1 MiB", "more", "here"),), Fix("enlarge it", command="mount"), Place())
+    own = replace(own, severity=Severity.WARNING)
+    result = Result("DDP151", "shm-too-small", "host", "", Status.FAILED, (own,))
+    other = replace(result, findings=(replace(own, message="still smaller"),))
+    reported = {"b": findings_data([result]), "c": findings_data([other]), "d": findings_data([result])}
+
+    (told,) = with_reported((result,), reported, "a")
+
+    assert [(each.message, each.place.host, each.fix.command) for each in told.findings] == [
+        ("too small", "a, b, d", "mount   # on a, b, d"),
+        ("still smaller", "c", "mount   # on c"),
+    ]
+    assert with_reported((told,), {"b": findings_data([result])}, "a") == (told,)
 
 
 @functools.cache

@@ -112,8 +112,13 @@ class Session:
         results, broken = self.added(report.results, late)
         results, also = self.added(results, reported)
         for old, new in zip(report.results, results, strict=True):
-            if more := new.findings[len(old.findings) :]:
-                show.result(replace(new, findings=more))
+            for each in new.findings:
+                if each in old.findings:
+                    continue
+                if any(each.message == said.message for said in old.findings):
+                    show.line(f"{new.code} {new.slug}: the same on {each.place.host}\n")
+                else:
+                    show.result(replace(new, findings=(each,)))
         faults = tuple(f"{self.cluster.hosts[seat].place} did not report what it found" for seat in silent)
         return replace(
             report, results=results, faults=(*report.faults, *faults, *broken, *also), hosts=summary(self.cluster)
@@ -127,7 +132,7 @@ class Session:
         for seat, data in reported.items():
             host = self.cluster.hosts[seat]
             try:
-                results = with_reported(results, {host.name: data})
+                results = with_reported(results, {host.name: data}, self.facts.network.hostname)
             except ProtocolError as exc:
                 broken.append(f"{host.place} reported what no check finds: {exc}")
         return results, tuple(broken)
