@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.facets import BadTarget
+from ddpdoctor.facets import BadTarget, Role
 from ddpdoctor.literals import literals
 from ddpdoctor.logs.candidates import Declared, candidates, declared
-from ddpdoctor.logs.own_findings import OWN, own_findings
+from ddpdoctor.logs.own_findings import OWN, is_hang, own_findings
 from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
@@ -78,7 +78,10 @@ class Examination:
         crashes: list[str] = []
         found = tuple(candidates(kept, self.patterns, crashes))
         answer = judged(kept, found, (*self.faults, *crashes))
-        own = () if answer.cause or answer.unknown else own_findings(kept)
+        own = own_findings(kept)
+        if answer.cause is not None and answer.cause.role is Role.CONSEQUENCE and any(map(is_hang, own)):
+            answer = replace(answer, cause=None, confidence=None, followed=(answer.cause, *answer.followed))
+        own = () if answer.cause or answer.unknown else own
         return replace(answer, notes=self.buffer.notes, own=own)
 
 

@@ -11,7 +11,7 @@ from ddpdoctor.logs.answer import Own
 if TYPE_CHECKING:
     from ddpdoctor.logs.record_buffer import MatchedLog
 
-FINDING = Pattern(r"^(?:ddpdoctor: )?(error|warning|note) (DDP\d{3}) ([a-z0-9]+(?:-[a-z0-9]+)+): ")
+FINDING = Pattern(r"^(?:ddpdoctor: )?(error|warning|note) (DDP\d{3,4}) ([a-z0-9]+(?:-[a-z0-9]+)+): ")
 BEGUN = Pattern(r"\bWatched \d+ ranks?, [1-9]\d* steps?\b")
 """What ``run`` says at the end of a training that got going: notes of a slow start are none of its end."""
 OWN = {FINDING: frozenset({" DDP"}), BEGUN: frozenset({"Watched "})}
@@ -43,3 +43,8 @@ JOINING = "DDP363"
 def is_fault(own: Own) -> bool:
     """Whether it is more than a note."""
     return own.severity > Severity.NOTE
+
+
+def is_hang(own: Own) -> bool:
+    """Whether the watch tells why ranks wait, or are lost: what they print when the job is ended follows from it."""
+    return own.severity is Severity.ERROR and own.code.startswith("DDP7")

@@ -127,3 +127,28 @@ def test_a_torchrun_that_leaves_last_is_no_failure(ddpdoctor: Run, tmp_path: Pat
     said = explained(ddpdoctor, tmp_path, "epoch 1", log)
 
     assert ("no failure" in said) is (level == "no failure"), said
+
+
+def test_the_status_of_a_check_is_that_of_its_findings(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Srun tells of it as of any task that fails; a finding of the watch does not explain how a training ended."""
+    found = "error DDP366 node-rank-taken-twice: a and b are both node rank 0, and nobody is 1"
+    ended = "srun: error: a: task 0: Exited with exit code 1"
+    said = explained(ddpdoctor, tmp_path, f"{found}\n{ended}")
+
+    assert "1 finding that ddpdoctor printed there; no other failure error DDP366" in said
+    assert "DDP415" in explained(ddpdoctor, tmp_path, f"ddpdoctor: error DDP201 no-sampler: it reads all\n{ended}")
+
+
+def test_a_hang_that_the_watch_has_told_comes_before_its_interruption(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Where the ranks stood when Ctrl-C came is less than why."""
+    interrupted = (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/w/train.py", line 9, in <module>\n[rank0]:     loss.backward()\n'
+        '[rank0]:   File "/v/lib/python3.11/site-packages/torch/autograd/graph.py", line 979, in _engine_run_backward\n'
+        "[rank0]:     return engine.run_backward()\n[rank0]: KeyboardInterrupt"
+    )
+
+    assert "DDP726" in explained(ddpdoctor, tmp_path, interrupted)
+    said = explained(ddpdoctor, tmp_path, f"{SMALL} what the ranks of this host send\n{interrupted}")
+    assert "error DDP343 peer-connection-lost" in said
+    assert "DDP726" not in said

@@ -59,3 +59,17 @@ def test_an_error_of_the_training_comes_before(ddpdoctor: Run, log: Path) -> Non
     assert "printed there" not in ddpdoctor("explain", str(log)).stdout
     log.write_text(f"see: {CHECKED}\nerror DDP305 of nothing\n")
     assert ddpdoctor("explain", str(log)).returncode == 0
+
+
+HANG = "ddpdoctor: error DDP723 rank0-only-collective: rank 0 waits in barrier at train.py:10, under `if rank == 0`"
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:5: Connection reset by peer."
+
+
+def test_a_hang_that_was_told_comes_before_what_its_end_printed(ddpdoctor: Run, log: Path) -> None:
+    """When the job is ended, ranks lose each other; an error that explains itself, or no hang before it, come first."""
+    log.write_text(f"{HANG}\n{LOST}\n")
+    said = " ".join(ddpdoctor("explain", str(log)).stdout.split())
+    assert said.startswith("1 finding that ddpdoctor printed there error DDP723")
+    assert "what followed 1 x DDP343" in said
+    log.write_text(f"{CHECKED}\n{LOST}\n")
+    assert "first cause" in ddpdoctor("explain", str(log)).stdout

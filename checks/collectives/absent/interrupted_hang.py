@@ -47,6 +47,8 @@ WAITS = re.compile(
     r"torch[/\\]autograd[/\\]__init__\.py\", line \d+, in (?:backward|grad)\b"  # the engine, before torch 2.3
 )
 SHOWN = 6  # ranks
+TOLD = r"^ddpdoctor: error DDP(?:343|7\d\d) "
+"""What the watch has said of the hang by then: it knows more than where the ranks were interrupted."""
 ASK = "ddpdoctor run --hang-after 30 -- torchrun ..."
 WATCH = Fix("let the watch tell, while it hangs, who waits for whom", command="ddpdoctor run -- torchrun ...")
 CAUSES = (
@@ -57,11 +59,11 @@ CAUSES = (
 )
 
 
-@log_pattern(INTERRUPT, context=(DEAF,))
+@log_pattern(INTERRUPT, context=(DEAF, TOLD))
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Yield where the ranks stood, where one of them at least stood in communication, and none had failed before."""
     interrupted = _interrupted(log)
-    if not interrupted or interrupted[0] is not record or _failed_before(record, log):
+    if not interrupted or interrupted[0] is not record or _failed_before(record, log) or log.first(TOLD):
         return
     deaf = sum(1 for _ in log.find(DEAF))
     if not deaf and not any(WAITS.search(each.text) for each in interrupted):
@@ -76,10 +78,10 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     )
 
 
-@log_pattern(DEAF, context=(INTERRUPT,))
+@log_pattern(DEAF, context=(INTERRUPT, TOLD))
 def by_those_who_did_not_answer(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """No rank says where it stood: all were in a native call."""
-    if _interrupted(log) or _failed_before(record, log):
+    if _interrupted(log) or _failed_before(record, log) or log.first(TOLD):
         return
     yield Finding(
         "the training was interrupted: " + _deaf(sum(1 for _ in log.find(DEAF))),
