@@ -12,7 +12,7 @@ from ._pairs import Pair, overrun
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import lacked_by_first, synced_by_some
-from .calls._alone import called_alone
+from .calls._alone import called_alone, died_where_it_came_alone
 from .calls._apart import broken_off, gone_on, left_out, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
@@ -32,6 +32,7 @@ class Loss(enum.Enum):
     METRICS = "a metric is synchronised by some ranks only"
     ASKED = "one rank was told to end the training, by a flag of a framework"
     ALONE = "one rank alone has called a collective"
+    LONE = "the same, by a rank that died there, and the others are on hosts that are not seen from here"
     JOINS = "a collective of the script's own stands within Join"
     ENTERED = "some ranks have entered Join, and others have not"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
@@ -142,6 +143,8 @@ def _by_the_end(event: PeerLost, training: Training) -> Loss | None:
 def _without_a_word(event: PeerLost, training: Training) -> Loss | None:
     """Decide what is said where nothing tells why: nothing of a rank whose crash was told."""
     if not event.others:
+        if training.world_size > len(event.progress) and died_where_it_came_alone(event):
+            return Loss.LONE
         return Loss.UNSEEN if training.world_size > len(event.progress) else None
     crashed = {each.rank for each in training.of(Crashed)}
     return Loss.SILENT if event.gone and crashed.isdisjoint(event.gone) else None

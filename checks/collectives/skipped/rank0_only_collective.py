@@ -63,7 +63,7 @@ from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where
-from ..hangs.calls._alone import FORWARD, called_alone
+from ..hangs.calls._alone import FORWARD, called_alone, died_where_it_came_alone
 from ..hangs.calls._callers import ways_to
 from ..hangs.handed._called import by_callers, told_of
 from ..hangs.handed._decorated import without_decorator
@@ -231,6 +231,25 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             *noticed(event),
         ),
         WITHOUT_WRAPPER if call.operation == FORWARD else fix or told.fix,
+        place(call.site, rank=found.rank),
+    )
+
+
+@on_loss(Loss.LONE)
+def where_it_ended_the_rank_of_this_host(event: PeerLost) -> Iterator[Finding]:
+    """Gloo ends the rank that gets what belongs to another collective; the ranks that went on are on other hosts."""
+    found = died_where_it_came_alone(event)
+    assert found is not None  # noqa: S101 - else it would be another loss
+    call = found.call
+    told = told_of(call.site, call.operation, found.guard)
+    yield Finding(
+        f"rank {found.rank} called {told.call} at {short(call.site)}{told.does}, {found.guard}, and is gone without an "
+        "exception: the ranks of other hosts have skipped it and gone on",
+        (
+            Evidence(f"{call.operation}, the last that it began", "the same on all ranks", f"rank {found.rank}"),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
+        ),
+        told.fix,
         place(call.site, rank=found.rank),
     )
 

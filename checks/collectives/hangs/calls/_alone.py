@@ -24,6 +24,14 @@ class Alone(NamedTuple):
     other: int
 
 
+class Lone(NamedTuple):
+    """The same, where no other rank is seen from this host."""
+
+    rank: int
+    call: Communication
+    guard: str
+
+
 def called_alone(event: PeerLost) -> Alone | None:
     """Find it among the last calls: it is under a condition on the rank, and another rank has gone on without it."""
     for one in event.progress:
@@ -105,6 +113,18 @@ def _died_in(event: PeerLost) -> Alone | None:
         other = next((each for each in others if each.steps >= one.steps and each.forwards > each.steps), None)
         if guard and other:
             return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def died_where_it_came_alone(event: PeerLost) -> Lone | None:
+    """Find a rank that is gone and whose last call is one that it alone comes to, for certain; others are not seen."""
+    for one in event.progress:
+        call = one.recent[-1] if one.rank in event.gone and one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        guard = one_rank_only(call.site.file, call.site.line)
+        if guard and not other_halves(call.site):
+            return Lone(one.rank, call, guard)
     return None
 
 
