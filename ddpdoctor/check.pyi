@@ -387,15 +387,16 @@ from ddpdoctor.watch.events import (
 )
 from ddpdoctor.watch.events.blocks import Block as Block
 from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SEEDABLE as SEEDABLE, SHARD as SHARD
-from ddpdoctor.watch.events.hang import JOINING as JOINING
-from ddpdoctor.watch.events.of_hosts import (
+from ddpdoctor.watch.events.from_hosts import (
     End as End,
     behind_a_loop as behind_a_loop,
     counts_from as counts_from,
     ends_from as ends_from,
+    joining_from as joining_from,
     loaders_from as loaders_from,
     stalled_from as stalled_from,
 )
+from ddpdoctor.watch.events.hang import JOINING as JOINING
 from ddpdoctor.watch.events.of_steps import ANOTHERS as ANOTHERS, BEST as BEST
 from ddpdoctor.watch.events.process import LOST as LOST
 from ddpdoctor.watch.events.steps import STARVED as STARVED, LineKind as LineKind

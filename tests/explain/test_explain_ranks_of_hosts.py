@@ -16,8 +16,10 @@ from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, stalled_from
-from ddpdoctor.watch.events.process import Progress
+from ddpdoctor.watch.events.from_hosts import stalled_from
+from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, joining_line
+from ddpdoctor.watch.events.process import Left, Progress
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
@@ -185,7 +187,7 @@ def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
 
 
 def test_a_rank_that_stands_on_one_host_is_told_while_the_other_waits(ddpdoctor: Run, tmp_path: Path) -> None:
-    """Unless it went on after its line."""
+    """Unless it went on after its line; that somebody ended the job where it stood, takes nothing back."""
     stands = waits(1, "", BACKWARD)
     stands = replace(stands, ranks=(replace(stands.ranks[0], doing=Doing.STANDING, function="io.open"),))
     told = logs(tmp_path, waits(0, "backward", BACKWARD), stands)
@@ -195,9 +197,16 @@ def test_a_rank_that_stands_on_one_host_is_told_while_the_other_waits(ddpdoctor:
     assert "rank 0 waits for it in backward" in said
     assert explained.returncode == 1
 
-    with Path(told[1]).open("a") as log:
-        log.write(goes_on("b") + "\n")
-    assert ddpdoctor("explain", *told).returncode == 0
+    last = Progress(rank=1, forwards=3, recent=(), ended=True, steps=3)
+    ended = [Left(pid=1, time=0.0, rank=1, ended=True, by="KeyboardInterrupt")]
+    for line, status in (
+        (end_line("b", [replace(last, ended=False)], 2, ()), 1),  # its launcher was ended
+        (end_line("b", [last], 2, (), ended), 1),
+        (end_line("b", [last], 2, ()), 0),
+        (goes_on("b"), 0),
+    ):
+        (tmp_path / "end").write_text(f"{Path(told[1]).read_text()}{line}\n")
+        assert ddpdoctor("explain", told[0], str(tmp_path / "end")).returncode == status, line
 
 
 def test_a_host_whose_ranks_all_stand_is_a_note() -> None:
@@ -222,3 +231,33 @@ def test_a_connection_of_this_host_has_no_network_that_can_break(address: str, *
 
     assert finding.ambiguity is not None
     assert ("network" in " ".join((finding.message, *finding.ambiguity.causes))) is not is_here
+
+
+def test_a_rank_that_two_hosts_have_is_named(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Each host says which of its ranks wait in init_process_group, in one log; ranks of their own are well."""
+    twice = [joining_line(waits(0, JOINING, BACKWARD), host) for host in "ab"]
+    apart = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "b")]
+    for lines in (twice, apart):
+        (tmp_path / "log").write_text("\n".join(["ddpdoctor: no failure", *lines, ""]))
+        said = ddpdoctor("explain", str(tmp_path / "log")).stdout
+        assert ("a and b both have a rank 0 of 2 in init_process_group, and nobody is 1" in said) is (lines is twice), (
+            said
+        )
+    again = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "a"), twice[1]]
+    (tmp_path / "log").write_text("\n".join([*again, ""]))
+    assert "both have" not in ddpdoctor("explain", str(tmp_path / "log")).stdout, "a host's last line is its own"
+
+
+def test_a_rank_that_left_by_its_status_is_told_by_it(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Not as one that came to the end of its program: os._exit and sys.exit leave no exception behind."""
+    site = Site("train.py", 7, "main")
+    left = Left(pid=1, time=0.0, rank=1, site=site, ended=True, by="os._exit(3)")
+    ended = Progress(rank=1, forwards=3, recent=(), ended=True, steps=3)
+    lost = Progress(rank=0, forwards=3, recent=(), ended=False, steps=3)
+    (tmp_path / "b").write_text(end_line("b", [ended], 2, (), [left]) + "\n")
+    broke = "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:5: Connection reset by peer."
+    (tmp_path / "a").write_text(f"{broke}\n{end_line('a', [lost], 2, ())}\n")
+    said = " ".join(ddpdoctor("explain", str(tmp_path / "a"), str(tmp_path / "b")).stdout.split())
+
+    assert "rank 1 has left by os._exit(3) on b, after 3 steps" in said
+    assert "where train.py:7, rank 1" in said

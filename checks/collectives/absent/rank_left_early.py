@@ -105,11 +105,14 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
     lost = ends[other.rank or 0]
     apart = f"rank {gone.rank} had loaded {_names(gone)}, and rank {lost.rank} {_names(lost)}"
     differ = bool(gone.loaded) != bool(lost.loaded)
+    left = gone.left
+    how = in_words(left) if left else "has come to the end of its program"
     yield Finding(
-        f"rank {gone.rank} has come to the end of its program on {gone.host}, after {gone.steps} steps; rank "
+        f"rank {gone.rank} {how} on {gone.host}, after {gone.steps} steps; rank "
         f"{lost.rank} on {lost.host} was still to communicate with it, after {lost.steps}"
         + (f"; {apart}" if differ else ""),
         (
+            *((evidence(left),) if left else ()),
             Evidence(f"{gone.steps} steps, to its end", "all ranks end together", f"rank {gone.rank}, {gone.host}"),
             other.proof(said),
             *(
@@ -117,8 +120,8 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
                 for each in ((gone, lost) if differ else ())
             ),
         ),
-        SAME_CHECKPOINT if differ else TOGETHER,
-        other.place,
+        SAME_CHECKPOINT if differ else _fix(left, TOGETHER),
+        place(left.site, rank=gone.rank) if left else other.place,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Set as AbstractSet
 
 from ddpdoctor.check import HOST_LINE, Ambiguity, Evidence, Finding, Fix, Host, Log, Record
 
@@ -21,7 +21,7 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
     lines = list(log.find(TOLD))
     if not lines or lines[0][0] is not record or log.first(CAME):
         return
-    by_log = {each.source: (each, match) for each, match in lines}
+    by_log = {(each.source, match["ranks"]): (each, match) for each, match in lines}
     worlds = {match["world"] for _, match in by_log.values()}
     if len(worlds) > 1:
         yield _counted_apart(record, list(by_log.values()))
@@ -29,14 +29,15 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
     missing = set.intersection(*({int(rank) for rank in match["ranks"].split(", ")} for _, match in by_log.values()))
     if not missing:
         return
-    if (agent := _agent_elsewhere(log, by_log)) is not None:
-        yield _beside_an_agent(record, agent, by_log)
+    sources = {each.source for each, _ in lines}
+    if (agent := _agent_elsewhere(log, sources)) is not None:
+        yield _beside_an_agent(record, agent, *lines[0])
         return
     listed = ", ".join(map(str, sorted(missing)[:SHOWN])) + (", ..." if missing and len(missing) > SHOWN else "")
     several = len(missing) > 1
     yield Finding(
         f"rank{'s' * several} {listed} of {min(worlds)} did not come to init_process_group"
-        + (f" on any of the {len(by_log)} hosts whose logs are here" if len(by_log) > 1 else ""),
+        + (f" on any of the {len(sources)} hosts whose logs are here" if len(sources) > 1 else ""),
         tuple(each.proof(match, "all ranks come") for each, match in list(by_log.values())[:SHOWN]),
         Fix(
             f"start {'them' if several else 'it'}: one process for each rank of WORLD_SIZE, on all hosts together; or "
@@ -47,18 +48,17 @@ def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
     )
 
 
-def _agent_elsewhere(log: Log, by_log: Mapping[str, object]) -> Host | None:
+def _agent_elsewhere(log: Log, sources: AbstractSet[str]) -> Host | None:
     """Return a host whose torchrun waits for other nodes, where no rank of that host is known to have set out."""
     for each, match in log.find(HOST_LINE):
         host = host_in(match)
-        if host is not None and host.launcher == "torchrun" and each.source not in by_log:
+        if host is not None and host.launcher == "torchrun" and each.source not in sources:
             return host
     return None
 
 
-def _beside_an_agent(record: Record, agent: Host, said: Mapping[str, tuple[Record, re.Match[str]]]) -> Finding:
+def _beside_an_agent(record: Record, agent: Host, each: Record, match: re.Match[str]) -> Finding:
     """Return that ranks wait on one host, while the torchrun of another one waits for its like."""
-    each, match = next(iter(said.values()))
     node = 1 if agent.node == 0 else 0
     return Finding(
         f"torchrun on {agent.name} waits for {agent.nodes} nodes at {agent.master}:{agent.port}, and has started no "

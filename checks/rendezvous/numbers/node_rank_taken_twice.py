@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     HOST_LINE,
+    RANKS_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -41,6 +42,7 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
+    joining_from,
     lint,
     log_pattern,
     probe,
@@ -49,6 +51,7 @@ from ddpdoctor.check import (
 
 from ..._hosts.cluster import hosts_to_compare
 from ...launching._launchers import nodes
+from ._of_hosts import CAME
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Launch, LaunchScript
@@ -67,6 +70,41 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Compare the lines of hosts that did not meet."""
     if hosts := hosts_to_compare(record, log):
         yield from _twice(hosts, hosts[0].nodes or len(hosts))
+
+
+@log_pattern(RANKS_LINE, context=(CAME,))
+def as_ranks_waited(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare which ranks wait in init_process_group on each host, as the watch there has told it."""
+    told = list(log.find(RANKS_LINE))
+    if told[0][0] is not record or log.first(CAME):
+        return
+    hosts = joining_from(match[1] for _, match in told)
+    world = {size for size, _ in hosts.values()}
+    by_rank: dict[int, list[str]] = {}
+    for host, (_, ranks) in hosts.items():
+        for rank in ranks:
+            by_rank.setdefault(rank, []).append(host)
+    if len(world) > 1 or not (taken := [rank for rank, names in by_rank.items() if len(names) > 1]):
+        return
+    rank, size = min(taken), world.pop()
+    names = " and ".join(by_rank[rank])
+    free = next((each for each in range(size) if each not in by_rank), None)
+    yield Finding(
+        f"{names} both have a rank {rank} of {size} in init_process_group"
+        + (f", and nobody is {free}" if free is not None else ""),
+        tuple(
+            Evidence(
+                f"{host}: rank {', '.join(map(str, ranks))} of {size} waits", "ranks of its own", "ddpdoctor-ranks"
+            )
+            for host, (_, ranks) in hosts.items()
+        ),
+        Fix(
+            "take the rank from what the launcher sets for each process (RANK of torchrun, SLURM_PROCID, "
+            "OMPI_COMM_WORLD_RANK), or give each host its own number",
+            command="grep -rnE 'RANK|rank=' --include=*.py --include=*.sh .   # what is the same on all hosts",
+        ),
+        Place(variable="RANK", rank=rank),
+    )
 
 
 @lint

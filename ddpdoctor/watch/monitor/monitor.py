@@ -9,8 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Ended, EpochStarted, Event, Failed, FailedAlone, Joined, Loaded, PeerLost, Stalled
-from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on
+from ddpdoctor.watch.events import (
+    Ended,
+    EpochStarted,
+    Event,
+    Failed,
+    FailedAlone,
+    Joined,
+    Left,
+    Loaded,
+    PeerLost,
+    Stalled,
+)
+from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, joining_line
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
@@ -103,7 +114,8 @@ class Monitor:
                 each.is_over = True  # what the last rank wrote before it went is read by the next look
                 continue
             each.told_end = True
-            if line := end_line(socket.gethostname(), each.progress(), training.world_size, training.of(Loaded)):
+            told = training.of(Loaded), training.of(Left, ended=True)
+            if line := end_line(socket.gethostname(), each.progress(), training.world_size, *told):
                 yield line
 
     def look_at_launcher(self, pid: int) -> str:
@@ -147,6 +159,7 @@ class Monitor:
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
                     self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
                     each.lined_at = time.monotonic() if self._line else 0.0
+                    self._line = self._line or joining_line(event, socket.gethostname())
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self.tell(found)
         if each.goes_on:
