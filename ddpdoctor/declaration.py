@@ -44,6 +44,7 @@ def declared_check(module: ModuleType, package: str) -> Check:
         page=page,
         facets=facets,
         origin=module.__name__,
+        supersedes=declared[0].supersedes,
     )
 
 

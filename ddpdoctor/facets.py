@@ -73,10 +73,15 @@ class BadTarget(NotRun):
 
 @dataclass(frozen=True, slots=True)
 class Ailment:
-    """The code of a check (``DDP`` and three or four digits; never reused) and the usual severity of its findings."""
+    """The code of a check (``DDP`` and three or four digits; never reused) and the usual severity of its findings.
+
+    ``supersedes`` names checks (slugs) whose findings about a host are mere effects, where several hosts are examined
+    and this one is found of that host.
+    """
 
     code: str
     severity: Severity
+    supersedes: tuple[str, ...] = ()
 
 
 class Role(enum.Enum):
@@ -182,6 +187,7 @@ class Check:
     page: str
     facets: tuple[Facet, ...]
     origin: str
+    supersedes: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         """Return that of its code: the tuple of all checks is asked for it with each failure."""

@@ -146,7 +146,7 @@ def _require_causality(checks: list[Check]) -> None:
     graph = {check.slug: {slug for each in _log_patterns(check) for slug in each.supersedes} for check in checks}
     weighty = {check.slug for check in checks if any(each.role is Role.CAUSE for each in _log_patterns(check))}
     for check in checks:
-        if missing := graph[check.slug] - graph.keys():
+        if missing := (graph[check.slug] | {*check.supersedes}) - graph.keys():
             raise LoadError(f"{check.origin} supersedes {', '.join(sorted(missing))}, and there is no such check")
         if light := graph[check.slug] - weighty:
             raise LoadError(f"{check.origin} supersedes {', '.join(sorted(light))}, which no log names as a cause")

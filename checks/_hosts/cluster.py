@@ -11,6 +11,9 @@ from ddpdoctor.check import HOST_LINE, Host, Log, Record, host_from
 
 Value = TypeVar("Value")
 
+STARTED_WITH_AN_ADDRESS = {"by hand", "Slurm", "Open MPI", "MPICH", "MVAPICH", "PALS", "Flux"}
+"""Those whose user gives each host MASTER_ADDR: torchrun's agents can meet at any host."""
+
 
 def groups(hosts: Iterable[Host], of: Callable[[Host], Value | None]) -> list[tuple[Value, list[Host]]]:
     """Return the hosts by a value of theirs, the most frequent first; those without one are left out."""

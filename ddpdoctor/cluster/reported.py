@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
 from ddpdoctor.findings import LEVELS, Ambiguity, Evidence, Finding, Fix, Place, Result, Status
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
 
 MOST = 200  # findings of one host
 MOST_LINES = 10_000_000  # of a file
@@ -64,6 +67,23 @@ def _with(result: Result, finding: Finding, here: str) -> Result:
         both = ", ".join([*_hosts(every[alike], here), *_hosts(finding, here)])
         every[alike] = _there(replace(finding, place=replace(finding.place, host=both), table=every[alike].table))
     return replace(result, status=Status.FAILED, findings=tuple(every), reason="", wants="")
+
+
+def without_effects(known: Mapping[Check, Result], here: str) -> dict[Check, Result]:
+    """Leave out the findings about a host that are mere effects of another one about it."""
+    blamed: dict[str, set[str]] = {}
+    for check, result in known.items():
+        about = {host for finding in result.findings for host in _hosts(finding, here)}
+        for slug in check.supersedes:
+            blamed.setdefault(slug, set()).update(about)
+    return {check: _left(result, blamed.get(check.slug, set()), here) for check, result in known.items()}
+
+
+def _left(result: Result, blamed: AbstractSet[str], here: str) -> Result:
+    kept = tuple(each for each in result.findings if not {*_hosts(each, here)} <= blamed)
+    if kept == result.findings:
+        return result
+    return replace(result, findings=kept, status=Status.FAILED if kept else Status.PASSED)
 
 
 def _hosts(finding: Finding, here: str) -> list[str]:

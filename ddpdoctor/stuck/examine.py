@@ -64,7 +64,8 @@ def waiting_launcher(targets: Sequence[int]) -> LauncherWaits | None:
 def _has(job: Job, targets: Sequence[int]) -> bool:
     """Whether one of the processes is a rank, or has started one, over however many others."""
     ranks = {each.pid for each in job.ranks}
-    return bool({job.parent, *ranks, *_above(job.ranks[0].pid)} & {*targets})
+    above = {pid for each in ranks for pid in _above(each)}  # of two nodes on one host each has a launcher
+    return bool({job.parent, *ranks, *above} & {*targets})
 
 
 def _above(pid: int) -> set[int]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -33,7 +33,7 @@ from ddpdoctor.cluster.meet.meeting import Meeting
 from ddpdoctor.cluster.meet.serving import Roster
 from ddpdoctor.cluster.plan import FULL, links, sources, targets
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
-from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
+from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
@@ -54,8 +54,12 @@ from ddpdoctor.findings import (
 from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.jobs.pool import Jobs
+from ddpdoctor.registry import find as find_check, load_checks
 from ddpdoctor.report.hosts import alike, hosts_text
 from ddpdoctor.report.style import PLAIN
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "j7", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "RANK": "4", "WORLD_SIZE": "8",
@@ -505,6 +509,28 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
         ("still smaller", "c", "mount   # on c"),
     ]
     assert with_reported((told,), {"b": findings_data([result])}, "a") == (told,)
+
+
+def test_an_effect_of_what_is_found_of_a_host_is_left_out_there_alone() -> None:
+    """Two hosts of number 0: that the second one does not own the master's address says nothing more."""
+    cause, effect = (find_check(load_checks(), code) for code in ("DDP366", "DDP356"))
+    assert cause is not None
+    assert effect is not None
+
+    def of(check: Check, *hosts: str) -> Result:
+        findings = tuple(
+            Finding("wrong", (Evidence("this"),), Fix("mend it"), Place(host=host), Severity.ERROR) for host in hosts
+        )
+        status = Status.FAILED if hosts else Status.PASSED
+        return Result(check.code, check.slug, check.area, "", status, findings)
+
+    both = without_effects({effect: of(effect, "b"), cause: of(cause, "b")}, "a")
+    another = without_effects({effect: of(effect, "b", "c"), cause: of(cause, "b")}, "a")
+    alone = {effect: of(effect, "b"), cause: of(cause)}
+
+    assert (both[effect].status, both[effect].findings, both[cause]) == (Status.PASSED, (), of(cause, "b"))
+    assert another[effect] == of(effect, "c")
+    assert without_effects(alone, "a") == alone
 
 
 @functools.cache

@@ -43,6 +43,8 @@ class Fault:
     undo: Mapping[int, str] = field(default_factory=dict)
     by: int = 0
     wait: str = "60"
+    effect: str = ""
+    """A check whose finding would be a mere effect."""
 
 
 FAULTS = {
@@ -78,6 +80,7 @@ FAULTS = {
         {1: "ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up"},
         environ={1: {"GLOO_SOCKET_IFNAME": "docker0"}},
         undo={1: "ip link delete docker0"},
+        effect="DDP304",
     ),
     "own name on loopback": Fault("DDP301", ("b resolves to 127.0.1.1", "host b"), names={1: {"b": "127.0.1.1"}}),
     "own name on an address of nobody": Fault(
@@ -100,7 +103,21 @@ FAULTS = {
         ("packets of more than 1500 bytes are lost between",),
         dict.fromkeys((0, 1), "ip link set eth0 mtu 9000"),
     ),
-    "two rank 0": Fault("DDP366", ("a and b are both node rank 0, and nobody is 1",), environ={1: {"NODE_RANK": "0"}}),
+    "two rank 0": Fault(
+        "DDP366",
+        ("a and b are both node rank 0, and nobody is 1",),
+        environ={1: {"NODE_RANK": "0"}},
+        effect="DDP356",
+    ),
+    "the master is another host": Fault(
+        "DDP356",
+        (
+            "rank 0 runs on a and opens the store there, and MASTER_ADDR=10.77.0.2 is host 1 (b)",
+            "MASTER_ADDR=10.77.0.1",
+        ),
+        environ={key: {"MASTER_ADDR": "10.77.0.2"} for key in range(3)},
+        by=1,
+    ),
     "equal ranks": Fault("DDP366", ("b and c are both node rank 1",), environ={2: {"NODE_RANK": "1"}}),
     "no rank 0": Fault("DDP366", ("a and b are both node rank 1",), environ={0: {"NODE_RANK": "1"}}),
     "neighbouring port": Fault(
@@ -132,6 +149,13 @@ FAULTS = {
         ("b has no route to the master 10.77.0.1: eth0 has 10.77.0.2/31", "dev eth0   # on b"),
         {1: "ip addr flush dev eth0; ip addr add 10.77.0.2/31 dev eth0"},
         undo={1: "ip addr flush dev eth0; ip addr add 10.77.0.2/24 dev eth0"},
+        by=1,
+        wait="4",
+    ),
+    "card to the master is down": Fault(
+        "DDP355",
+        ("eth0 of b, the interface to the master 10.77.0.1, is down", "set eth0 up   # on b"),
+        {1: "ip link set eth0 down"},
         by=1,
         wait="4",
     ),
@@ -211,6 +235,7 @@ def test_a_fault_is_named_first_on_the_right_host(fresh: Hosts, name: str) -> No
     assert fault.code in first_line(told), told.said
     for words in fault.words:
         assert words in told.out
+    assert not fault.effect or fault.effect not in told.out
     if fault.by == 0 and fault.wait == "60":
         assert [each.status for each in done[1:]] == [0, 0]
         assert all("10.77.0.1 reports" in each.out for each in done[1:])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host, Suspect
 
 
-AILMENT = Ailment("DDP305", Severity.ERROR)
+AILMENT = Ailment("DDP305", Severity.ERROR, supersedes=("interface-unreachable",))
 FIND = "ip -brief address show to"
 
 

@@ -47,11 +47,12 @@ from ddpdoctor.check import (
     probe,
 )
 
+from ..._hosts.cluster import STARTED_WITH_AN_ADDRESS
 from ..._hosts.hosts import holds_rank_zero, routable_interfaces
 from ..._hosts.store import GAVE_UP, is_placeholder
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Cluster, Facts
 
 AILMENT = Ailment("DDP356", Severity.ERROR)
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - what a server listens on, not where it is
@@ -87,6 +88,29 @@ def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
             Fix("set the address of the host of rank 0 on all hosts", command=exported(facts.environ)),
             Place(variable="MASTER_ADDR", host=facts.network.hostname),
         )
+
+
+@probe
+def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+    """See that the host at whose address all have met is not the one of rank 0."""
+    zero = next((each for each in cluster.hosts if each.node == 0), None)
+    if zero is None or not cluster.met or zero.launcher not in STARTED_WITH_AN_ADDRESS:
+        return
+    owners = [each for each in cluster.hosts if not each.addresses.keys().isdisjoint(zero.master_at.split())]
+    if len(owners) != 1 or owners[0] is zero:
+        return  # a bridge of containers has one address on all hosts
+    owner, own = owners[0], next(each for each in zero.master_at.split() if each in owners[0].addresses)
+    there = zero.gloo if zero.gloo and not is_loopback(zero.gloo) else zero.name
+    yield Finding(
+        f"rank 0 runs on {zero.name} and opens the store there, and MASTER_ADDR={zero.master} is {owner.place}: all "
+        "ranks look for it where nobody listens",
+        (
+            Evidence(f"{own} is of {owner.name}, host {owner.node}", "an address of host 0", "the meeting"),
+            Evidence(f"{zero.name} is host 0", "", zero.by),
+        ),
+        Fix("set the address of the host of rank 0 on all hosts", command=f"export MASTER_ADDR={there}"),
+        Place(variable="MASTER_ADDR", host=zero.name),
+    )
 
 
 def exported(environ: Mapping[str, str]) -> str:

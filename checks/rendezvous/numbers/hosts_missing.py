@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, is_loopback, probe
 
+from ..._hosts.cluster import STARTED_WITH_AN_ADDRESS
 from ..._hosts.hosts import NOWHERE
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 
 AILMENT = Ailment("DDP365", Severity.ERROR)
-STARTED_WITH_AN_ADDRESS = {"by hand", "Slurm", "Open MPI", "MPICH", "MVAPICH", "PALS", "Flux"}
-"""Those whose user gives each host MASTER_ADDR: torchrun's agents can meet at any host."""
 
 
 @probe

@@ -56,7 +56,7 @@ from ._of_hosts import CAME
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Launch, LaunchScript
 
-AILMENT = Ailment("DDP366", Severity.ERROR)
+AILMENT = Ailment("DDP366", Severity.ERROR, supersedes=("master-addr-of-other-host",))
 
 
 @probe

@@ -113,7 +113,7 @@ class Checkup:
         then = first = self._inputs(facts, session)
         known = {each: one(each, first) for each in probes if not _have_jobs((each,))}  # they do not wait for it
         if session is not None:
-            known = dict(zip(known, session.with_others(tuple(known.values())), strict=True))
+            known = session.with_others(known)
             for result in known.values() if session.speaks else ():
                 self.show.result(result)
             session.run_jobs()

@@ -19,7 +19,7 @@ from ddpdoctor.cluster.meet.meeting import ALONE, Invitation, Meeting
 from ddpdoctor.cluster.plan import FULL
 from ddpdoctor.cluster.probing import LARGE, OK
 from ddpdoctor.cluster.reads import variables_read
-from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
+from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
 from ddpdoctor.cluster.settings import settings
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.cli.screen.show import Show
     from ddpdoctor.cluster.cluster import Cluster
+    from ddpdoctor.facets import Check
     from ddpdoctor.findings import Result
     from ddpdoctor.host.facts import Facts
 
@@ -82,13 +83,15 @@ class Session:
         bad = any(finding.severity is Severity.ERROR for result in results for finding in result.findings)
         return self.meeting.agree(TRAIN, self.meeting.sound and not bad, until)
 
-    def with_others(self, results: tuple[Result, ...]) -> tuple[Result, ...]:
+    def with_others(self, known: dict[Check, Result]) -> dict[Check, Result]:
         """Tell the host where all meet what was found here without torch; there, add what the others told."""
+        results = tuple(known.values())
         if self.meeting.report(findings_data(results), ALONE):
             self.told = frozenset(each.code for each in results)
         heard = self.meeting.reported(time.monotonic() + AT_ONCE, ALONE)
         self.heard = frozenset(heard)
-        return self.added(results, heard)[0]
+        every = dict(zip(known, self.added(results, heard)[0], strict=True))
+        return without_effects(every, self.facts.network.hostname)
 
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
