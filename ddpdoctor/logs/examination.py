@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget, Role
 from ddpdoctor.literals import literals
+from ddpdoctor.logs.answer import Confidence
 from ddpdoctor.logs.candidates import Declared, candidates, declared
 from ddpdoctor.logs.own_findings import OWN, is_hang, own_findings
 from ddpdoctor.logs.pattern_cache import cached
@@ -79,8 +80,11 @@ class Examination:
         found = tuple(candidates(kept, self.patterns, crashes))
         answer = judged(kept, found, (*self.faults, *crashes))
         own = own_findings(kept)
-        if answer.cause is not None and answer.cause.role is Role.CONSEQUENCE and any(map(is_hang, own)):
-            answer = replace(answer, cause=None, confidence=None, followed=(answer.cause, *answer.followed))
+        if (cause := answer.cause) is not None and any(map(is_hang, own)):
+            if cause.role is Role.CONSEQUENCE:
+                answer = replace(answer, cause=None, confidence=None, followed=(cause, *answer.followed))
+            elif answer.confidence is Confidence.UNDECIDABLE and cause.check.area == "collectives":
+                answer = replace(answer, cause=None, confidence=None, others=(cause, *answer.others))
         own = () if answer.cause or answer.unknown else own
         return replace(answer, notes=self.buffer.notes, own=own)
 

@@ -73,3 +73,14 @@ def test_a_hang_that_was_told_comes_before_what_its_end_printed(ddpdoctor: Run, 
     assert "what followed 1 x DDP343" in said
     log.write_text(f"{CHECKED}\n{LOST}\n")
     assert "first cause" in ddpdoctor("explain", str(log)).stdout
+
+
+def test_a_hang_that_was_told_comes_before_causes_between_which_nothing_decides(ddpdoctor: Run, log: Path) -> None:
+    """What gloo prints when it ends a rank fits several; an error of the program does not give way."""
+    gloo = (
+        "what(): [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 6300 vs 4. Received"
+    )
+    log.write_text(f"{HANG}\n{gloo} data size doesn't match expected size.\n")
+    said = " ".join(ddpdoctor("explain", str(log)).stdout.split())
+    assert said.startswith("1 finding that ddpdoctor printed there error DDP723")
+    assert "other causes, later or less sure 1 x DDP716" in said

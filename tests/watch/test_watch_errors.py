@@ -278,6 +278,22 @@ def test_a_rank_that_is_lost_at_exit(
     assert shown == [unraisable]
 
 
+@pytest.mark.parametrize(("nodes", "is_told"), [("--nnodes=1", True), ("--nnodes=2", False)])
+def test_a_torchrun_that_lost_the_first_node_explains_nothing(
+    nodes: str, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """Of several nodes: the ranks tell what became of the others. Of one, another job has hosted the store."""
+    monkeypatch.setattr(sys, "argv", ["torchrun", nodes, "--rdzv_endpoint=10.0.0.1:29500", "train.py"])
+    lost = type("RendezvousConnectionError", (Exception,), {"__module__": "torch.distributed.elastic.rendezvous.api"})
+    recorder: Any = SimpleNamespace(is_rank=False, rank=None, settings=SimpleNamespace(session=""))
+    exc = lost("The connection to the C10d store has failed. See inner exception for details.")
+    explained: list[object] = []
+    monkeypatch.setattr(Failures, "_note", lambda *_: explained.append(1) or ("", ()))
+    Failures(recorder).leaves(exc)
+
+    assert bool(explained) is is_told
+
+
 ALONE = """
 import os, subprocess, sys
 import torch, torch.distributed as dist

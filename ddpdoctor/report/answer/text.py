@@ -69,7 +69,7 @@ def headline(answer: Answer) -> str:
         return ", ".join(filter(None, ("first error, which ddpdoctor does not know", seen_at(answer.unknown.record))))
     if faults := [each for each in answer.own if is_fault(each)]:
         several = len(faults) > 1
-        alone = "" if answer.followed else "; no other failure"
+        alone = "" if answer.named else "; no other failure"
         return f"{len(faults)} finding{'s' * several} that ddpdoctor printed there{alone}"
     count, what = (answer.lines, "line") if answer.lines or not answer.sources else (len(answer.sources), "dump")
     return f"no failure in {count} {what}{'' if count == 1 else 's'}"

@@ -43,6 +43,8 @@ INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+
 AT_END = ("barrier", "monitored_barrier", "destroy_process_group")
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
+NO_STORE = "RendezvousConnectionError"
+"""Raised in the torchrun of one node where that of another one is gone; of several, the ranks tell what ended it."""
 SIGNALLED = "SignalException"
 """Raised in torchrun when it is sent a signal."""
 KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
@@ -163,6 +165,7 @@ class Failures:
         if self._is_there(ENDED) or (type(exc).__name__ == SIGNALLED and self._is_there(HANGS)):
             return
         of_others = type(exc).__name__ in GATHERED or type(exc).__module__.startswith("ddpdoctor.")
+        of_others = of_others or _is_of_another_node(exc)
         if EXPLAINED in vars(exc) or of_others or any(MARK in str(each) or has_note(each) for each in chain(exc)):
             return
         vars(exc)[EXPLAINED] = True
@@ -247,6 +250,15 @@ def has_note(exc: BaseException) -> bool:
 def is_note(text: object) -> bool:
     """Whether a note of an exception is an explanation of ours."""
     return str(text).startswith(MARK)
+
+
+def _is_of_another_node(exc: BaseException) -> bool:
+    """Whether the torchrun of a node, of several, has lost that of another one."""
+    if type(exc).__name__ != NO_STORE:
+        return False
+    from ddpdoctor.cluster.command import launch_of
+
+    return launch_of(("torchrun", *sys.argv[1:])) is not None
 
 
 def _can_be_of_ranks(failure: Failed) -> bool:
