@@ -15,6 +15,7 @@ from ddpdoctor.checks.collectives.absent.rank_died_or_stuck import apart_from_ot
 from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.findings import Severity
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.events.from_hosts import stalled_from
 from ddpdoctor.watch.events.hang import JOINING
@@ -189,12 +190,15 @@ def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
 def test_a_rank_that_stands_on_one_host_is_told_while_the_other_waits(ddpdoctor: Run, tmp_path: Path) -> None:
     """Unless it went on after its line; that somebody ended the job where it stood, takes nothing back."""
     stands = waits(1, "", BACKWARD)
-    stands = replace(stands, ranks=(replace(stands.ranks[0], doing=Doing.STANDING, function="io.open"),))
+    pipe = Awaited("a process that opens the other end of /data/fifo", "start what writes into it")
+    there = replace(stands.ranks[0], doing=Doing.STANDING, function="io.open", awaited=pipe)
+    stands = replace(stands, ranks=(there,))
     told = logs(tmp_path, waits(0, "backward", BACKWARD), stands)
     explained = ddpdoctor("explain", *told)
     said = " ".join(explained.stdout.split())
     assert "DDP720 rank-died-or-stuck: rank 1 standing still in main at train.py:4" in said
-    assert "rank 0 waits for it in backward" in said
+    assert ", and waits for a process that opens the other end of /data/fifo; rank 0 waits for it in backward" in said
+    assert "fix start what writes into it" in said
     assert explained.returncode == 1
 
     last = Progress(rank=1, forwards=3, recent=(), ended=True, steps=3)

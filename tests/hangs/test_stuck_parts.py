@@ -34,6 +34,7 @@ from ddpdoctor.stuck.told import flight, launchers
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
 from ddpdoctor.stuck.told.verdict import of_launcher, verdict
 from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
+from ddpdoctor.watch.events.hang import UnderWay
 from ddpdoctor.watch.monitor import launcher, waiting
 
 TORCHRUN = {
@@ -65,6 +66,19 @@ def seen(*positions: Position, host: str = "n0", world_size: int = 2) -> Sightin
     """Return what was seen of ranks that have joined a gloo group."""
     ranks = tuple(Sighted(each, host, ("gloo",), 1) for each in positions)
     return Sighting(ranks, world_size, "n0:29500", "job.0", 1000.0)
+
+
+def test_what_handlers_caught_comes_to_the_report_for_the_other_hosts() -> None:
+    """How often, and what is under way; files by the names that they have in the container."""
+    inside, outside = (Site(f"{root}/work/train.py", 7, "train") for root in ("/proc/7/root", ""))
+    position = replace(at(0), site=inside, stack=(inside,), caught=((inside, 2),), raised=UnderWay("OSError", inside))
+    data = json.loads(json.dumps(as_data(seen(position))))
+    again = read_sighting("report", {"facts": {"stuck": data}})
+    assert again is not None
+    (read,) = again.positions
+
+    assert (read.site, read.stack, read.caught) == (outside, (outside,), ((outside, 2),))
+    assert read.raised == UnderWay("OSError", outside)
 
 
 class TestIdentity:

@@ -262,9 +262,12 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
         return
     lost = event.doing(Doing.STANDING)[0]
     yield Finding(
-        f"rank {lost.rank} {where(lost)}; {who_waits(event)}",
+        f"rank {lost.rank} {where(lost)}{what_keeps(lost, event)}; {who_waits(event)}",
         seen(event),
-        Fix(f"mend what keeps rank {lost.rank}", command=f"ddpdoctor stuck   # on the host of rank {lost.rank}"),
+        Fix(
+            (lost.awaited and lost.awaited.mend) or f"mend what keeps rank {lost.rank}",
+            command=f"ddpdoctor stuck   # on the host of rank {lost.rank}",
+        ),
         place(lost.site, rank=lost.rank),
     )
 

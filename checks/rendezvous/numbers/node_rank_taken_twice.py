@@ -87,7 +87,7 @@ def as_ranks_waited(record: Record, log: Log) -> Iterator[Finding]:
     if len(world) > 1 or not (taken := [rank for rank, names in by_rank.items() if len(names) > 1]):
         return
     rank, size = min(taken), world.pop()
-    names = " and ".join(by_rank[rank])
+    names = " and ".join(sorted(by_rank[rank]))
     free = next((each for each in range(size) if each not in by_rank), None)
     yield Finding(
         f"{names} both have a rank {rank} of {size} in init_process_group"

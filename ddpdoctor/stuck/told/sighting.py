@@ -12,7 +12,7 @@ from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.stuck.looks.files import as_there
 from ddpdoctor.stuck.looks.gpus import Use, as_use
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import JOINING, UnderWay
 from ddpdoctor.watch.training import Training
 
 KIND = "ddpdoctor-stuck/1"
@@ -107,8 +107,10 @@ def as_data(sighting: Sighting) -> dict[str, Any]:
 
 def _as_there(data: Any) -> Any:
     """Name files as they are named in the container: another host's lines are compared with them."""
+    if isinstance(data, Site):
+        return data._replace(file=as_there(data.file))
     if isinstance(data, dict):
-        return {name: as_there(each) if name == "file" else _as_there(each) for name, each in data.items()}
+        return {name: _as_there(each) for name, each in data.items()}
     return [_as_there(each) for each in data] if isinstance(data, (list, tuple)) else data
 
 
@@ -124,6 +126,8 @@ WRITTEN = (
     "workers",
     "threads",
     "awaited",
+    "raised",
+    "caught",
 )
 
 
@@ -174,7 +178,8 @@ def _sighted(data: Any) -> Sighted:
         threads=None if (named := found.get("threads")) is None else tuple(
             (str(name), _site(each)) for name, each in named
         ),
-        awaited=_awaited(found.get("awaited")),
+        awaited=_awaited(found.get("awaited")), raised=_raised(found.get("raised")),
+        caught=tuple((_site(at), int(times)) for at, times in found.get("caught", ())),
     )  # fmt: skip
     backends = tuple(map(str, data["backends"]))
     return Sighted(
@@ -195,6 +200,10 @@ def _awaited(data: Any) -> Awaited | None:
     what, mend, command, process, thread, *more = data
     typed, port = (*more, False, 0)[:2]
     return Awaited(str(what), str(mend), str(command), int(process), bool(thread), bool(typed), int(port))
+
+
+def _raised(data: Any) -> UnderWay | None:
+    return None if data is None else UnderWay(str(data[0]), _site(data[1]))
 
 
 def _site(data: Any) -> Site:

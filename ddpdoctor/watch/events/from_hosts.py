@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events.base import Communication, Site
 from ddpdoctor.watch.events.hang import Doing, Position, Stalled
 from ddpdoctor.watch.events.process import Left
@@ -129,6 +130,10 @@ def _read(line: str) -> tuple[str, float, int, tuple[Position, ...]] | None:
     try:
         data = json.loads(line)
         positions = tuple(_position(*each) for each in data["ranks"])
+        awaits = {
+            int(rank): Awaited(str(what), str(mend), str(run)) for rank, what, mend, run in data.get("awaits", ())
+        }
+        positions = tuple(replace(each, awaited=awaits.get(each.rank)) for each in positions)
         ended = {int(rank) for rank, _, whole in data.get("ended", ()) if whole}
         if "ended" in data and ended <= {int(rank) for rank, *_ in data.get("by", ())}:
             return None

@@ -35,6 +35,7 @@ def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> s
     ]  # fmt: skip
     counts = [(each.rank, each.forwards, each.steps) for each in event.ranks if each.forwards or each.steps]
     data = {"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks, "counts": counts}
+    data["awaits"] = [(each.rank, *each.awaited[:3]) for each in event.ranks if each.awaited is not None]
     data["loops"] = [loop for each in event.ranks for loop in _loops(each)]
     return RANKS + json.dumps({**data, "loaders": _loaders(epochs)})
 
