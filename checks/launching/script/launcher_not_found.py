@@ -7,6 +7,9 @@
 `conda activate` and `source venv/bin/activate` belong into the script itself. After `pip install --user`, the commands
 are in `~/.local/bin`.
 
+mpirun looks for the program on each host, at the path that it has on the first one: "mpirun was unable to find the
+specified executable file". The host that it names has no environment there.
+
 On Windows, `torchrun.exe` is a small program that starts the Python which was noted when it was installed. Where that
 Python is not there, as after the environment was moved or copied, and with some packages of conda, all that it says is
 "failed to create process." or "Unable to create process using ...".
@@ -22,7 +25,8 @@ Activate the environment in the script, or start the launcher as a module: `pyth
 
 ## Versions and sources
 
-Holds for all versions. Sources: torchrun documentation; accelerate and DeepSpeed, entry points; pytorch
+Holds for all versions. Sources: torchrun documentation; Open MPI 4.1.4, which was run, its help-orterun.txt and
+help-errmgr-base.txt; accelerate and DeepSpeed, entry points; pytorch
 issue 108602.
 """
 
@@ -31,7 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP416", Severity.ERROR)
 MODULES = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
@@ -56,6 +60,31 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             + (f"\npython -m {module} ...   # the same launcher, of this Python" if module else ""),
         ),
         record.place,
+    )
+
+
+OF_MPI = (
+    r"(?:mpirun|mpiexec|orterun|prterun) was unable to (?:find the specified executable file|launch the specified "
+    r"application as it could not access)"
+)
+NODE, EXECUTABLE = r"^Node:\s+(\S+)$", r"^Executable:\s+(\S.*)$"
+
+
+@log_pattern(OF_MPI, context=(NODE, EXECUTABLE))
+def on_a_host_of_mpirun(log: Log) -> Iterator[Finding]:
+    """Name the host and the program, which Open MPI says in lines of their own."""
+    node, program = log.first(NODE), log.first(EXECUTABLE)
+    if node is None or program is None:
+        return
+    host, name = node[1][1], program[1][1].strip()
+    yield Finding(
+        f"host {host} has no program {name}: mpirun has started nothing",
+        (program[0].proof(program[1], f"the same program on {host}"), node[0].proof(node[1])),
+        Fix(
+            f"make the environment on {host} at the same path, or put it into a folder that all hosts share",
+            command=f"ls -l {name}   # on {host}\nmpirun -x PATH ...   # where only the first host finds it",
+        ),
+        Place(host=host),
     )
 
 
