@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from ddpdoctor.checks.network.interfaces import gloo_cannot_connect
 from ddpdoctor.cluster.launch import several_hosts
 from ddpdoctor.facets import Check, Instrument, NotRun
 from ddpdoctor.host import network as module
@@ -24,6 +26,7 @@ from ddpdoctor.host.network import (
     resolve,
     try_connect,
 )
+from ddpdoctor.jobs.outcome import Returned, Stuck
 
 if TYPE_CHECKING:
     from ddpdoctor.host.facts import Facts
@@ -261,3 +264,15 @@ def test_a_name_that_excludes_all_is_said_to(
 
     assert [each.fix.command for each in found] == [command] * (command is not None)
     assert all("excludes all interfaces of this host: lo, eth0" in each.message for each in found)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_ranks_that_do_not_connect_are_not_sent_to_loopback_between_hosts(facts: Facts, *, several: bool) -> None:
+    """Of one host loopback mends it; of several it would cut the ranks of the others off."""
+    outcomes = iter([[Stuck(0, "", ())], [Returned(0, "", None)]])
+    jobs: Any = SimpleNamespace(run=lambda *_, **__: next(outcomes))
+    environ = {"NNODES": "2", "NODE_RANK": "1"} if several else {}
+    (found,) = gloo_cannot_connect.as_a_training_would.examine(replace(facts, environ=environ), jobs, ("gloo",))
+
+    assert ("IFNAME=lo" in found.fix.command) is not several
+    assert ("firewall" in found.fix.summary) is several

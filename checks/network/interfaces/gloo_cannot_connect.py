@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Stuck,
     gloo_address,
     probe,
+    several_hosts,
 )
 
 from ._named import missing
@@ -76,8 +77,21 @@ def as_a_training_would(facts: Facts, jobs: Jobs, backends: tuple[str, ...]) -> 
     yield Finding(
         f"two ranks of this host cannot connect over {chosen}",
         (Evidence(said, "they connect, as they do over loopback", f"rank {failed[0].rank}"),),
-        Fix("for one host, use loopback", command="export GLOO_SOCKET_IFNAME=lo"),
+        _between_hosts(gloo_address(facts.network, setting))
+        if several_hosts(facts.environ)
+        else Fix("for one host, use loopback", command="export GLOO_SOCKET_IFNAME=lo"),
         Place(variable="GLOO_SOCKET_IFNAME", host=facts.network.hostname),
+    )
+
+
+def _between_hosts(address: str | None) -> Fix:
+    """Return what mends it where the ranks of other hosts come to that address as well: loopback would cut them off."""
+    return Fix(
+        "let this host reach itself at the address to which the others come: see what its firewall does with packets "
+        "from its own address",
+        command=f"sudo iptables -I INPUT -s {address} -d {address} -j ACCEPT"
+        if address and ":" not in address
+        else "sudo iptables -S INPUT; sudo nft list ruleset",
     )
 
 
