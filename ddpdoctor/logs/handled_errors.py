@@ -70,7 +70,8 @@ def survived(kept: MatchedLog, record: Record) -> bool:
     after = [line for line in lines if line.number > record.numbers[-1]]
     below = _below(kept, record)
     trains = sum(TRAINS.search(text) is not None for text in below) >= SOME
-    if trains and (any(ENDED_WELL.search(text) for text in below) or _is_recovered(record, below)):
+    ends_well, recovers = any(ENDED_WELL.search(text) for text in below), _is_recovered(record, below)
+    if (ends_well and recovers) or (trains and (ends_well or recovers)):
         return True
     head = before[-1].text if before else ""
     is_of_a_string = bool(record.frames) and all(frame.file.startswith("<") for frame in record.frames)
