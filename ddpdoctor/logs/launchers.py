@@ -22,6 +22,11 @@ class Launcher:
     one_rank: str
     watched: str
 
+    @property
+    def all_ranks(self) -> str:
+        """The user's own start of all ranks."""
+        return self.watched.removeprefix("ddpdoctor run -- ")
+
 
 TORCHRUN = Launcher(
     "torchrun",

@@ -47,6 +47,14 @@ def raised_in(unknown: Unknown) -> str:
     return f"{where}:{frame.line}, {frame.function}"
 
 
+def doing(unknown: Unknown) -> str:
+    """Return what the part of a package that raised it was doing; empty where that is not known."""
+    from ddpdoctor.logs.unknown.parts import part_of
+
+    part = part_of(unknown.record)
+    return part.doing if part else ""
+
+
 def root_of(unknown: Unknown) -> str:
     """Return the exception that the last one was raised from, and that one from in turn; empty where it has none."""
     head, chained, _ = unknown.record.text.partition(CHAINED_FROM)
@@ -56,6 +64,7 @@ def root_of(unknown: Unknown) -> str:
 def next_step(unknown: Unknown) -> Fix:
     """Return what shows more of it than the log, in the words of whoever started the ranks."""
     from ddpdoctor.logs.unknown.families import of_family  # here, since most logs hold no such error
+    from ddpdoctor.logs.unknown.parts import part_of
 
     record = unknown.record
     if LATE.search(record.text):
@@ -64,7 +73,7 @@ def next_step(unknown: Unknown) -> Fix:
         )
     if (fix := of_family(record, package_of(unknown), root_of(unknown))) is not None:
         return fix
-    if not record.frames:
+    if not record.frames and part_of(record) is None:
         return Fix(
             "the log has no traceback of it; this keeps the output of each rank",
             "torchrun --log-dir=logs --redirects=3 --tee=3 ... && ddpdoctor explain logs",
@@ -73,7 +82,7 @@ def next_step(unknown: Unknown) -> Fix:
 
 
 def _of_whom(unknown: Unknown) -> Fix:
-    """Return what to run next, by the ranks that raised it and the package that did."""
+    """Return what to run next, by the ranks that raised it; where these tell nothing, by what raised it."""
     launcher = unknown.launcher
     if launcher is NONE and not unknown.ranks:
         return _of_a_program(unknown)
@@ -92,6 +101,21 @@ def _of_whom(unknown: Unknown) -> Fix:
             "not all ranks raised it, so look at what differs there: its samples, files, variables, host",
             f"{launcher.watched}   # names the first failure, its step, and where the others were",
         )
+    return _of_what(unknown)
+
+
+def _of_what(unknown: Unknown) -> Fix:
+    """Return what to run next, by the part of a package, or the package, that raised it."""
+    from ddpdoctor.logs.unknown.parts import part_of
+
+    launcher = unknown.launcher
+    if (part := part_of(unknown.record)) is not None:
+        return Fix(part.summary, part.command.replace("{launcher}", launcher.all_ranks))
+    if caller := _caller_of_torch(unknown):
+        return Fix(
+            f"{caller} calls torch there, not your own code: see whether the installed versions fit each other",
+            f"pip show torch {caller} | grep -E '^(Name|Version|Requires)'; {launcher.one_rank}",
+        )
     if (package := package_of(unknown)) and package not in PARTS_OF_TORCH:
         return Fix(
             f"{package} raised it below that line: compare the call with what the installed version takes, and look "
@@ -102,6 +126,15 @@ def _of_whom(unknown: Unknown) -> Fix:
         "try it with one rank: where it shows there as well, a debugger stops at it",
         f"{launcher.one_rank}   # or: python -m pdb SCRIPT, where it runs without a launcher",
     )
+
+
+def _caller_of_torch(unknown: Unknown) -> str:
+    """Return the package that called torch, which raised it; empty where the user's own code did, or another raised."""
+    found = [PACKAGED.search(frame.file) for frame in unknown.record.frames]
+    packages = [each["package"] if each else "" for each in found]
+    while len(packages) > 1 and packages[-1] == "torch" == packages[-2]:
+        packages.pop()
+    return packages[-2] if packages[-1:] == ["torch"] and len(packages) > 1 else ""
 
 
 def _version_of(package: str) -> str:

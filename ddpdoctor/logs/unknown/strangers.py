@@ -146,7 +146,7 @@ def _told(kept: MatchedLog, first: Record, alike: Sequence[Record]) -> Unknown:
 
 
 def _ranks_of_log(kept: MatchedLog) -> int:
-    lines = (line.rank for every in kept.endings.values() for line in every if line.rank is not None)
+    lines = (line.rank for every in kept.endings.values() for line in every if line.rank is not None and line.text)
     return len({*ranks_of(kept.log.records), *kept.statuses, *lines})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.logs.unknown.next_steps import next_step, raised_in
+from ddpdoctor.logs.unknown.next_steps import doing, next_step, raised_in
 from ddpdoctor.report.answer.text import GROUPS, counted, headline, moment, without_secrets
 from ddpdoctor.report.data import finding_data
 from ddpdoctor.report.markdown import block, inline, what_to_do
@@ -105,6 +105,8 @@ def _error(unknown: Unknown) -> Iterator[str]:
     more = filter(None, [unknown.record.code, raised_in(unknown) and f"raised in {raised_in(unknown)}"])
     yield from block("\n".join([f"{proof.source}: {proof.seen}", *frames, *more]))
     step = next_step(unknown)
+    if part := doing(unknown):
+        yield f"While {inline(part)}."
     yield f"Next: {inline(step.summary)}"
     yield from block(step.command, "sh")
 

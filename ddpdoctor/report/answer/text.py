@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.logs.own_findings import is_fault
 from ddpdoctor.logs.read.clock import YEAR
-from ddpdoctor.logs.unknown.next_steps import met_by, next_step, raised_in, root_of
+from ddpdoctor.logs.unknown.next_steps import doing, met_by, next_step, raised_in, root_of
 from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
@@ -125,6 +125,8 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
         yield from labelled("line", unknown.record.code, style)
     if raised := raised_in(unknown):
         yield from labelled("raised", raised, style)
+    if part := doing(unknown):
+        yield from labelled("while", part, style)
     if unknown.count > 1:
         yield from labelled("count", f"{unknown.count}{listed(unknown.ranks)}", style)
     if by := met_by(unknown):
