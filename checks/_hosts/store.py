@@ -18,6 +18,8 @@ GAVE_UP_AT = (
 )
 GAVE_UP = GAVE_UP_AT + r"(\d+)\b"
 ERRNO = r"client socket has failed to connect to (\S+):\d+ \((?:errno|system error): (\d+)"
+OF_AGENTS = r"torch[/\\]distributed[/\\]elastic[/\\](?:agent|utils)[/\\]"
+"""Of the traceback of a torchrun that exchanges with those of other nodes what each has, before it starts a rank."""
 C10D_STORE = r"The connection to the C10d store has failed"
 PLACEHOLDER = re.compile(
     r"<|\$|your|example|placeholder|x\.x|xxx|^(?:master|host|node)?[-_]?(?:ip|addr|address)$|^MASTER_ADDR$|^255\."

@@ -36,7 +36,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, human_size,
 AILMENT = Ailment("DDP158", Severity.ERROR)
 REFUSED = (
     r"(?:DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) bytes"
-    r"|std::bad_alloc|OSError: \[Errno 12\] Cannot allocate memory"
+    r"|std::bad_alloc|OSError: \[Errno 12\] Cannot allocate memory|mmap failed with error Cannot allocate memory"
     r"|MemoryError: Unable to allocate ([\d.]+ [KMGTP]iB)|(?:^|\n)(?:[ |]*)(?P<bare>MemoryError)(?:\n|$))"
 )
 NO_SIZE = 14  # digits of a number of bytes that no host has

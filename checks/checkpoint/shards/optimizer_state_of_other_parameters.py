@@ -139,6 +139,30 @@ def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"output with shape \[(?P<one>[\d, ]*)\] doesn't match the broadcast shape \[(?P<other>[\d, ]*)\]")
+def of_another_shape(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """In the optimizer's step a moment is written in place: its shape is its parameter's, or it is another one's."""
+    inner = record.frames[-1].file if record.frames else ""
+    if re.search(r"torch[/\\]optim[/\\]\w+\.py$", inner):
+        yield Finding(
+            f"the optimizer's state does not fit a gradient: shape [{match['one']}] meets [{match['other']}]",
+            (record.proof(match, "a state of the shape of its parameter"),),
+            Fix(
+                "begin with a new optimizer to see whether the state is at fault; then load it as it was saved: of as "
+                "many ranks, by names",
+                command="ddpdoctor inspect last.pt   # the shapes of the states",
+            ),
+            record.place,
+            ambiguity=Ambiguity(
+                (
+                    "the state was loaded from a run of other ranks, shapes or order, or this rank's share is empty",
+                    "the optimizer was made of the parameters before the model was wrapped or sharded",
+                ),
+                "print([(p.shape, [getattr(v, 'shape', v) for v in s.values()]) for p, s in optimizer.state.items()])",
+            ),
+        )
+
+
 @log_pattern(r"Tensors of the same index must be on the same device and the same dtype except `step`")
 def on_other_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Each parameter is updated with its gradient and its state: all three lie together."""

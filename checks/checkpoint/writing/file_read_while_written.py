@@ -168,7 +168,9 @@ CUT = (
     r"[^\n]{1,60}|Extra data)"
     r"|EOFError: Ran out of input|UnpicklingError: (?:pickle data was truncated|unexpected end of data)"
     r"|BadZipFile: File is not a zip file|ArrowInvalid: (?:File is too small|Tried reading schema message"
-    r"|[^\n]{0,60}truncated))"
+    r"|[^\n]{0,60}truncated)"
+    r"|(?:OSError|ArrowInvalid): Expected to (?:be able to )?read \d+ (?:bytes for message body|metadata bytes)"
+    r"|(?:OSError|ArrowInvalid): (?:Not an Arrow file|Invalid flatbuffers message))"
 )
 IN_CODE = re.compile(
     r"open\((?P<path>[^()\n]{1,120})|(?:load|read|from_pretrained|from_json\w*)\((?P<what>[^()\n]{1,120})"

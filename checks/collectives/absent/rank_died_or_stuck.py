@@ -53,6 +53,7 @@ from ddpdoctor.check import (
     place,
 )
 
+from ..._hosts.store import OF_AGENTS
 from ..hangs._hangs import GONE, Hang, on_hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
@@ -139,6 +140,8 @@ def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Ite
 )
 def by_a_key_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 of a group leaves NCCL's id in the store when it comes to the group's first collective."""
+    if re.search(OF_AGENTS, record.text):
+        return  # hosts-missing
     if match["ms"]:
         said, expected = (
             "it did not come to the first collective of its group",

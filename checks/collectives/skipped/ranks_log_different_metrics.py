@@ -38,12 +38,14 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Log,
     PeerLost,
     Record,
     Severity,
     Stalled,
     Table,
     Training,
+    log_pattern,
     place,
 )
 
@@ -56,6 +58,7 @@ from ..hangs.source._one_rank import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 
 AILMENT = Ailment("DDP714", Severity.ERROR)
+KEYS = r"(?m)^[\s|]*rank (?P<rank>\d+) len\(log_vars\): \d+ keys: (?P<keys>[\w.,/ -]{1,2000})"
 
 
 @on_mismatch(Mismatch.METRICS)
@@ -72,6 +75,27 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             record.place,
         )
+
+
+@log_pattern(r"AssertionError: loss log variables are different across GPUs!", context=(KEYS,))
+def of_openmmlab(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare the losses of the ranks, which each prints with the refusal, as far as the log has two of them."""
+    keys = {int(found["rank"]): found["keys"].split(",") for _, found in log.find(KEYS)}
+    every = list(dict.fromkeys(name.strip() for names in keys.values() for name in names))
+    lacks = [
+        (name, rank) for name in every for rank, names in sorted(keys.items()) if name not in map(str.strip, names)
+    ]
+    said = f": {lacks[0][0]} is not there on rank {lacks[0][1]}" if lacks else ""
+    yield Finding(
+        f"the ranks have different losses in one step{said}",
+        (record.proof(match, "the same losses on all ranks, whatever is in the batch"),),
+        Fix(
+            "return every loss for every batch, also for one without a sample of that kind: 0, made of the prediction",
+            diff="-if len(targets):\n-    losses['loss_bbox'] = self.loss_bbox(prediction, targets)\n"
+            "+losses['loss_bbox'] = self.loss_bbox(prediction, targets) if len(targets) else prediction.sum() * 0",
+        ),
+        record.place,
+    )
 
 
 @on_hang(Hang.METRICS)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP449", Severity.ERROR)
 NONE = r"AttributeError: 'NoneType' object has no attribute '(\w+)'"
 ENDED = r"failed \(exitcode: 1\) local_rank: (\d+)|rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: 1 "
+STAGES = re.compile(r"(?i:megatron|pipeline|stage)")
+OF_STAGES = "the model is split into the stages of a pipeline, and only the first one, or the last, is given it"
 OF_LOGGERS = frozenset({
     "add_figure", "add_graph", "add_histogram", "add_image", "add_images", "add_scalar", "add_scalars", "add_text",
     "add_video", "define_metric", "info", "log", "log_dict", "log_hyperparams", "log_metric", "log_metrics",
@@ -74,10 +76,16 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if not name:
         return
     ranks = ", ".join(map(str, sorted(raised)[:8]))
+    is_staged = STAGES.search(record.text) is not None
+    search = rf"grep -nE '\b{name.rpartition('.')[2]}\b *=' {frame.file}"
     yield Finding(
-        f"{name} is None on rank {ranks}, and rank 0 has one: it is made under a test of the rank",
+        f"{name} is None on rank {ranks}, and rank 0 has one: it is made under a test of the rank"
+        if match[1] in OF_LOGGERS
+        else f"{name} is None on rank {ranks}, and rank 0 did not fail there",
         (record.proof(match, f"{name} is used only where it was made"),),
-        Fix(
+        Fix("see where it gets its value, and on which ranks", command=search)
+        if is_staged
+        else Fix(
             "ask whether it is there, at the line that uses it; what is computed over all ranks stays outside",
             diff=f"-{record.code}\n+if {name} is not None:\n+    {record.code}",
         ),
@@ -88,8 +96,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             (
                 f"{name} is made under a test of the rank, and used without it",
                 f"what {name} is taken from, a sample or a file, is not there on rank {ranks} alone",
+                *((OF_STAGES,) if is_staged else ()),
             ),
-            rf"grep -nE '\b{name.rpartition('.')[2]}\b *=' {frame.file}",
+            search,
         ),
     )
 

@@ -36,7 +36,8 @@ TIMED_OUT = r"Watchdog caught collective operation timeout"
 
 @log_pattern(
     r"The actor died unexpectedly before finishing this task|Worker exit type: SYSTEM_ERROR"
-    r"|The worker died unexpectedly while executing this task|A worker died or was killed while executing a task",
+    r"|The worker died unexpectedly while executing this task|A worker died or was killed while executing a task"
+    r"|OwnerDiedError: Failed to retrieve object|The object's owner has exited",
     context=(TIMED_OUT,),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
@@ -44,7 +45,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if log.before(record, TIMED_OUT):
         return
     pid = re.search(r"\bpid: (\d+)", record.text)
-    address = re.search(r"\bip: ([\d.]+)", record.text)
+    address = re.search(r"(?:\bip:|\bat IP address) ([\d.]+\d)", record.text)
     yield Finding(
         f"a worker of Ray vanished{f' (pid {pid[1]})' if pid else ''}; Ray does not know why",
         (record.proof(match, "the worker lives until its task is done"),),

@@ -89,13 +89,14 @@ def on_a_host_of_mpirun(log: Log) -> Iterator[Finding]:
 
 
 PROGRAM = r"(?P<launcher>torchrun|accelerate|deepspeed)(?:\.exe)?"
-STARTED = rf"\b{PROGRAM}\b"
+STARTED = rf"\b{PROGRAM}\b|\bllamafactory\.cli\b[^\n]{{0,40}}Initializing distributed tasks at"
+"""LLaMA-Factory's own command says this, and starts torchrun next."""
 
 
 @log_pattern(r"^failed to create process\.?$", context=(STARTED,))
 def without_its_python(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Quote the launcher's program, where the log shows which launcher it is."""
-    names = {found["launcher"] for _, found in log.find(STARTED)}
+    names = {found["launcher"] or "torchrun" for _, found in log.find(STARTED)}
     if len(names) == 1:
         yield _without_python(record, match, names.pop())
 

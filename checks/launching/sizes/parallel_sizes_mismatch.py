@@ -136,12 +136,12 @@ def of_a_mesh_without_this_rank(record: Record, match: re.Match[str]) -> Iterato
 
 @log_pattern(
     r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention[ _])?(?:heads|query_groups|key_value_heads|experts)"
-    r"|n_physical_experts"
+    r"|n_physical_experts|(?:KV )?[Aa]ttention head count"
     r"|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "
     r"?(?P<has>\d+)\)?| (?P<bare>\d+))?"
-    r" (?:must|should|needs to) be (?:(?:evenly )?divisible by|a multiple(?: or divisor)? of) (?:the )?"
+    r" (?:must be|should be|needs to be|is not) (?:(?:evenly )?divisible by|a multiple(?: or divisor)? of) (?:the )?"
     r"(?P<by>[\w -]{0,60}?(?:parallel\w*(?:[ -]size)?|\w*(?:size|degree)))"
-    r"(?: ?[=(] ?(?P<parts>\d+))?"
+    r"(?: ?[=( ] ?(?P<parts>\d+))?"
 )
 def of_a_dimension(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Say what cannot be divided, and by which numbers it can."""

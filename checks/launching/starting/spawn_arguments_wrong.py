@@ -23,15 +23,22 @@ Source: torch.multiprocessing documentation, "Spawning subprocesses". Holds for 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, given, is_open, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP471", Severity.ERROR)
+CALLS = re.compile(
+    r"in (?P<function>\w+)\n[\s|]*(?:fn\(i, \*args\)|main_func\(\*args\)|self\.launcher\(\*args\))\n"
+    r"[^\n]{0,9}TypeError:"
+)
+STARTERS = frozenset({"_wrap", "_distributed_worker", "launch", "__call__"})
+"""The functions of torch's spawn, detectron2's launch and accelerate's notebook_launcher that call the user's."""
 
 
 @lint
@@ -75,3 +82,21 @@ def _takes(function: ast.FunctionDef) -> tuple[int, int | None]:
     """Return how many arguments by place a function needs, and how many it takes; None for any number."""
     places = len(function.args.posonlyargs) + len(function.args.args)
     return places - len(function.args.defaults), None if function.args.vararg else places
+
+
+@log_pattern(r"TypeError: '(?P<what>[\w.]+)' object is not callable")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise by the line that raised it that a launcher of processes was to call what it was given."""
+    if record.frames and (found := CALLS.search(record.text)) is not None and found["function"] in STARTERS:
+        what = match["what"].rpartition(".")[2]
+        called = "nothing" if what == "NoneType" else f"an object of {what}"
+        yield Finding(
+            f"the processes are to call {called}: what starts them "
+            "was given the result of the function, not the function",
+            (record.proof(match, "a function"),),
+            Fix(
+                "give it the function's name, without brackets, and its arguments apart",
+                diff="-mp.spawn(main(args), nprocs=2)\n+mp.spawn(main, args=(args,), nprocs=2)",
+            ),
+            record.place,
+        )

@@ -12,7 +12,8 @@ In two steps after one another the optimizer's own parameters have no gradient, 
 wrapped model have one that no optimizer of the process holds. Or parameters that were frozen when DDP wrapped
 the model are not any more, have a gradient, and are in no optimizer: an optimizer built from what
 required a gradient then has not heard of them, nor has DDP. In a log: `optimizer.state_dict()` ends with "KeyError:
-139787214408336", a number in the place of a name, where the optimizer has states of parameters that were replaced.
+139787214408336", a number in the place of a name, where the optimizer has states of parameters that were replaced; and
+Accelerate's `prepare` with FSDP2 says that a parameter in the optimizer couldn't be switched to its sharded version.
 
 ## How to mend it
 
@@ -161,5 +162,28 @@ def in_logs(record: Record) -> Iterator[Finding]:
             ),
             "print([p.shape for p in optimizer.state if all(p is not q for g in optimizer.param_groups for q in "
             "g['params'])])   # above that line",
+        ),
+    )
+
+
+@log_pattern(r"A parameter in the optimizer couldn't be switched to its sharded version")
+def of_accelerate(record: Record) -> Iterator[Finding]:
+    """FSDP2 has new parameters for those that the optimizer holds, and one of these is not of the model at hand."""
+    yield Finding(
+        "the optimizer holds a parameter that is not in the model that FSDP2 shards, as that is when it does so",
+        (record.proof(None, "each parameter of the optimizer is one of the prepared model"),),
+        Fix(
+            "build the optimizer right before prepare, from that model, and prepare both in one call",
+            diff=" model = change(model)   # adapters, tied weights, compile, checkpointing: all before\n"
+            "+optimizer = AdamW(model.parameters(), lr=lr)\n model, optimizer = accelerator.prepare(model, optimizer)",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the optimizer was built from another model, or before a layer of this one was replaced or moved",
+                "two names of the model hold one parameter (tied weights), and sharding has parted them",
+                "a version of Accelerate that looks parameters up by their address, which can change: upgrade it",
+            ),
+            "pip show accelerate | head -n 2; python -c 'import torch; print(torch.__version__)'",
         ),
     )

@@ -142,3 +142,21 @@ def rendezvous_is_full(event: LauncherWaits) -> Finding:
             f"torchrun --rdzv_backend=c10d --rdzv_endpoint={event.host}:0 --nproc_per_node=2 train.py   # also free",
         ),
     )
+
+
+def agents_apart(proof: Evidence, where: Place) -> Finding:
+    """Return that the torchrun of a node waited for what another node's was to tell it: no rank was started."""
+    return Finding(
+        "the torchrun of another node did not come, or has the same number as this one: no rank was started",
+        (proof,),
+        EACH_NODE,
+        where,
+        ambiguity=Ambiguity(
+            (
+                "two nodes have the same --node_rank: llamafactory-cli, swift and others take it from NODE_RANK",
+                "torchrun was not started on a node, or ended there",
+                "the nodes have another --nnodes, --master_addr or --master_port",
+            ),
+            COMPARE,
+        ),
+    )

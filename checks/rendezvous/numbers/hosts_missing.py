@@ -3,7 +3,8 @@
 ## What happens
 
 The launch has more hosts than came: one was not started, crashed before it could come, or cannot reach the master.
-torch waits for it, half an hour by default, and does not say which one is missing.
+torch waits for it, half an hour by default, and does not say which one is missing. torchrun's own wait, in which its
+agents tell each other how many ranks each starts, ends after five minutes with "Socket Timeout" or "wait timeout".
 
 ## How to be sure
 
@@ -22,13 +23,30 @@ Holds for all versions. With torch 2.13 one node of two that is missing leaves t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, is_loopback, probe
+from ddpdoctor.check import (
+    WRONG_TOKEN,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Record,
+    Role,
+    Severity,
+    is_loopback,
+    log_pattern,
+    probe,
+)
 
 from ..._hosts.cluster import STARTED_WITH_AN_ADDRESS
 from ..._hosts.hosts import NOWHERE
+from ..._hosts.store import OF_AGENTS
+from ._launcher import agents_apart
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host
@@ -146,3 +164,14 @@ def _at_itself(host: Host, own: str, missing: str, waited: str) -> Finding:
         ),
         Place(variable="MASTER_ADDR", host=host.name),
     )
+
+
+@log_pattern(
+    r"(?:DistStoreError|RuntimeError): (?:Socket Timeout|wait timeout after \d+ms, keys: /?\S*torchelastic/)",
+    role=Role.GENERIC,
+    waits=True,
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Take a wait of torchrun's own, in which the nodes tell each other what they start."""
+    if re.search(OF_AGENTS, record.text):
+        yield agents_apart(record.proof(match, "the torchrun of each node leaves there what it starts"), record.place)

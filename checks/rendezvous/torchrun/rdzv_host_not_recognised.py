@@ -15,8 +15,9 @@ network.
 
 ## How to mend it
 
-`--rdzv_conf is_host=true` on exactly one node; or an endpoint that `hostname` or `hostname -I` prints
-there.
+`--rdzv_conf is_host=true` on exactly one node; `--rdzv_endpoint` where only `--master_addr` was given, which c10d does
+not read ("master_addr is only used for static rdzv_backend": each node then looks for the store at itself); or an
+endpoint that `hostname` or `hostname -I` prints there.
 
 ## Versions and sources
 
@@ -36,7 +37,10 @@ from .rdzv_shared_between_jobs import RUNNING
 AILMENT = Ailment("DDP359", Severity.ERROR)
 
 
-@log_pattern(C10D_STORE, context=(GAVE_UP, RUNNING))
+NO_ENDPOINT = r"master_addr is only used for static rdzv_backend and when rdzv_endpoint is not specified"
+
+
+@log_pattern(C10D_STORE, context=(GAVE_UP, RUNNING, NO_ENDPOINT))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that the store was never reached, and on how many nodes."""
     gave_up = re.search(GAVE_UP, record.text)
@@ -44,6 +48,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if tried is None and (re.search(RUNNING, record.text) or log.first(RUNNING)):
         return
     if tried is not None and (is_number(tried[1]) or is_placeholder(tried[1])):
+        return
+    if unused := log.first(NO_ENDPOINT):
+        yield _without_endpoint(record, match, unused)
         return
     nodes = {each.node or each.source for each, _ in log.find(C10D_STORE)}
     endpoint = f"{tried[1]}:{tried[2]}" if tried else "--rdzv_endpoint"
@@ -69,4 +76,18 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             "hostname; hostname -I   # on the endpoint's node, which must print it; then from here: nc -zv -w 5 "
             + (f"{tried[1]} {tried[2]}" if tried else "HOST PORT"),
         ),
+    )
+
+
+def _without_endpoint(record: Record, match: re.Match[str], unused: tuple[Record, re.Match[str]]) -> Finding:
+    where, said = unused
+    return Finding(
+        "--rdzv_backend=c10d is given --master_addr, which it does not read: each node looks for the store elsewhere",
+        (where.proof(said, "--rdzv_endpoint"), record.proof(match, "the nodes join")),
+        Fix(
+            "name the place by --rdzv_endpoint, the same on all nodes; or leave --rdzv_backend out, with --node_rank",
+            command="torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=job1 --rdzv_endpoint=<address of node 0>:29400 "
+            "...\ntorchrun --nnodes=2 --node_rank=0 --master_addr=<address of node 0> --master_port=29500 ...",
+        ),
+        record.place,
     )
