@@ -100,6 +100,9 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     is_beside = found is not unknown and _only_waits(ordered[0][1])
     causes = [each for place, each in named if place < Tier.CONSEQUENCE]
     followed = [each for place, each in named if place == Tier.CONSEQUENCE]
+    if unknown is not None:
+        followed = [*(each for each in causes if each.role is Role.GENERIC), *followed]
+        causes = [each for each in causes if each.role is not Role.GENERIC]
     if unknown is None and not causes:
         causes, followed = followed[:1], followed[1:]
     best = causes.pop(0) if causes and unknown is None else None

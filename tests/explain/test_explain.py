@@ -338,7 +338,8 @@ class TestRanking:
         assert answer.cause is None
         assert answer.unknown is not None
         assert answer.unknown.record.rank == 1
-        assert [each.check.slug for each in answer.others] == ["late"]
+        beside = answer.followed if role is Role.GENERIC else answer.others
+        assert [each.check.slug for each in beside] == ["late"]
         assert after.cause is not None
         assert after.unknown is None
 

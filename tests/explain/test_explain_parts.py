@@ -47,6 +47,7 @@ def told(log: str) -> tuple[str, str]:
         ("torch/serialization.py", "a file of weights", "ddpdoctor inspect FILE"),
         ("deepspeed/runtime/zero/stage3.py", "ZeRO was", '"zero_optimization": {"stage": 2}'),
         ("ray/_private/worker.py", "Ray was handing", "ray status"),
+        ("ray/dashboard/modules/job/sdk.py", "to the head of a Ray cluster", "dashboard*"),
         ("datasets/arrow_reader.py", "from the cache on disk", "HF_DATASETS_CACHE=$(mktemp -d) torchrun ..."),
     ],
 )

@@ -144,3 +144,20 @@ def test_an_error_that_points_to_another_gives_way_to_it() -> None:
     assert cause is not None
     assert cause.check.slug == "import-fails"
     assert answered("\n".join(log.splitlines()[:3]) + "\n").unknown is not None
+
+
+def test_what_waited_for_the_rank_of_an_unknown_error_followed_from_it() -> None:
+    """A time-out of the others, and what a launcher says of any failure, are no causes beside it."""
+    log = "".join(
+        f"[rank1]: {line}\n" for line in RAISED.format(code="f()", error="OddError: x", below="").splitlines()
+    )
+    waited = (
+        "[rank0]:[E1123 16:02:10.083 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=17, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600033 milliseconds "
+        "before timing out.\n"
+    )
+    answer = answered(log + waited)
+
+    assert answer.unknown is not None
+    assert answer.followed
+    assert not answer.others

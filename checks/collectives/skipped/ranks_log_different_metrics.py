@@ -58,7 +58,7 @@ from ..hangs.source._one_rank import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 
 AILMENT = Ailment("DDP714", Severity.ERROR)
-KEYS = r"(?m)^[\s|]*rank (?P<rank>\d+) len\(log_vars\): \d+ keys: (?P<keys>[\w.,/ -]{1,2000})"
+KEYS = r"(?m)^[ |]{0,200}rank (?P<rank>\d+) len\(log_vars\): \d+ keys: (?P<keys>[\w.,/ -]{1,2000})"
 
 
 @on_mismatch(Mismatch.METRICS)

@@ -76,7 +76,7 @@ PARTS = (
         "ddpdoctor run -- {launcher}",
     ),
     Part(
-        r"torch/distributed/(?:distributed_c10d\.py|c10d_logger\.py|nn/|_functional_collectives)",
+        r"torch/distributed/(?:__init__\.py|distributed_c10d\.py|c10d_logger\.py|nn/|_functional_collectives)",
         "a collective was called, or a group made",
         "all ranks have to call it, in the same order, with tensors alike: this has torch compare them each time",
         "TORCH_DISTRIBUTED_DEBUG=DETAIL {launcher}",
@@ -151,7 +151,13 @@ PARTS = (
         "cat CHECKPOINT/latest_checkpointed_iteration.txt CHECKPOINT/*/metadata.json; ddpdoctor inspect CHECKPOINT",
     ),
     Part(
-        r"ray/(?:_private|train|tune|dashboard|util|exceptions|_raylet)",
+        r"ray/dashboard/",
+        "a job was being handed to the head of a Ray cluster",
+        "see whether the cluster is up, and what the head itself says",
+        "ray status; tail -n 20 /tmp/ray/session_latest/logs/dashboard*   # on the head",
+    ),
+    Part(
+        r"ray/(?:_private|train|tune|util|exceptions|_raylet)",
         "Ray was handing work to its workers",
         "what ended a worker stands in its own output, on its own host",
         "ray status; grep -lE 'Error|Killed|SIG' /tmp/ray/session_latest/logs/*   # on the worker's host",
