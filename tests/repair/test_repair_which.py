@@ -194,6 +194,18 @@ def test_plain_values_beside_the_weights_stay(tmp_path: Path) -> None:
     assert "step, best belong to no layer: not renamed" in said.output
 
 
+def test_a_tensor_of_one_number_is_taken_for_a_buffer_and_that_is_told(tmp_path: Path) -> None:
+    """A model can have a buffer `step`; a training can have put one beside its weights: the file does not tell."""
+    import torch
+
+    state = net().state_dict() | {"step": torch.tensor(3), "logit_scale": torch.tensor(0.5)}
+    said = run("repair", save(tmp_path, state), "--to", "ddp", "-o", tmp_path / "new.pt").output
+
+    assert "module.step" in load(tmp_path / "new.pt")
+    assert "assumed that step is a buffer of the model itself" in said
+    assert "logit_scale is" not in said
+
+
 def test_one_number_beside_one_tensor(tmp_path: Path) -> None:
     """A state dict of few tensors with a number beside them is one; what it is called after the repair is seen."""
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.reader import Opened
+
+COUNTS = re.compile(r"(?:global_?|num_?|best_?)*(?:step|epoch|iter|iteration|update|best|loss|acc|accuracy|score|lr)s?")
+"""Names of numbers that trainings keep."""
 
 
 def planned(
@@ -91,7 +95,13 @@ def _noted(each: Renamed, state_dict: StateDict, source: Opened) -> Renamed:
     """Note what keeps its name though keys beside it get another one."""
     if not each.renamed:
         return each
-    said = [each.note, *_without_layer(state_dict), *left_behind(source.file, each), *_distributed(each, source)]
+    said = [
+        each.note,
+        *_without_layer(state_dict),
+        *_perhaps_beside(each, state_dict),
+        *left_behind(source.file, each),
+        *_distributed(each, source),
+    ]
     return replace(each, note="; ".join(filter(None, said)))
 
 
@@ -102,6 +112,18 @@ def _without_layer(state_dict: StateDict) -> Iterator[str]:
         more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
         belong = "belong" if len(others) > 1 else "belongs"
         yield f"{', '.join(others[:FEW])}{more} {belong} to no layer: not renamed"
+
+
+def _perhaps_beside(each: Renamed, state_dict: StateDict) -> Iterator[str]:
+    """Yield which renamed numbers can be buffers of the model, or can have been put beside its weights."""
+    keys, shapes = state_dict.entries.columns[:2]
+    found = {key for key, shape in zip(keys, shapes, strict=True) if not shape and COUNTS.fullmatch(key)}
+    if told := [old for old, _ in each.renamed if old in found] if found else []:
+        one = len(told) == 1
+        yield (
+            f"assumed that {', '.join(told[:FEW])} {'is a buffer' if one else 'are buffers'} of the model itself, and "
+            f"{'was' if one else 'were'} not put beside its weights"
+        )
 
 
 def _distributed(each: Renamed, source: Opened) -> Iterator[str]:
