@@ -128,6 +128,10 @@ NAMED = {
     ("bandit", "actions are drawn alike"): "same-noise-on-ranks",
     ("bandit", "divided by the own episodes"): "sum-divided-by-own-count",
     ("bandit", "every rank judges all episodes"): "evaluation-summed-over-whole",
+    ("contrast", "the gradient of the gathered is that of one rank"): "gathered-gradients-not-summed",
+    ("contrast", "each rank draws the same noise"): "same-noise-on-ranks",
+    ("tissue", "the crops are drawn alike on all ranks"): "same-noise-on-ranks",
+    ("tissue", "the quotient is formed of each share, and averaged"): "metric-averaged-unweighted",
 }
 
 

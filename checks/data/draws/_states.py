@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Drew
 
 TORCH = "torch"
+GENERATORS = {"torch": "torch.manual_seed", "numpy.random": "numpy.random.seed", "Python's random": "random.seed"}
 FEWEST = 4  # rows
 
 

@@ -15,8 +15,11 @@ were drawn since the batch came: at least one for each sample; or the source of 
 forward, `torch.randn_like(mean)` say. It is a note. What ranks must draw alike (a size for all
 images, a layer that is left out) takes fewer.
 
+Numbers that a data set draws as it is asked for samples count as well, from the process's generators or from one that
+it holds (`random.Random(seed)`), where a DistributedSampler says which samples.
+
 The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
-holds, an object of the script (an environment, what draws actions), or a variable. Of those the source must draw
+holds, an object of the script (an environment, what draws actions), or a variable. Of these the source must draw
 nothing that ranks can take their parts of, as whole numbers and orders; of a variable, noise for samples alone.
 
 ## How to mend it
@@ -54,10 +57,11 @@ from ..._evaluation.evaluations import shares_gradients
 from ..._ledgers.ledger import sheets
 from .._lines import process_seeded_alike
 from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
+from ._as_read import as_read
 from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
 from ._in_forward import noise_in_forward
 from ._of_variables import draws_noise_for_samples
-from ._states import TORCH, alike, fetched_alike, told_by
+from ._states import GENERATORS, TORCH, alike, told_by
 
 if TYPE_CHECKING:
     from ..._ledgers.sheets import Sheet
@@ -67,7 +71,6 @@ LAST = 3  # batch
 SURE = 10  # step
 SAME = 1e-5
 STREAMED = 5  # batches of an iterable data set
-GENERATORS = {"torch": "torch.manual_seed", "numpy.random": "numpy.random.seed", "Python's random": "random.seed"}
 
 
 @watch(Drew)
@@ -81,7 +84,7 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
         return
     within = None if name else noise_in_forward(batches, event, training)
     if name is None and within is None:
-        yield from _in_the_data_set(event, batches[1:], training)
+        yield from as_read(event, batches[1:], training)
         return
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     samplers = [each.sampler for each in started.values()]
@@ -98,39 +101,6 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
             Evidence(f"state {told_by(each, name)[0]} at batch {LAST}, {how}{'' if within else each.rows}",
                      "another on each rank", f"rank {rank}, the loop of {each.site}")
             for rank, each in last.items()
-        )[:8],
-        Fix(
-            "seed with the rank, once the model is wrapped",
-            diff=f" model = DistributedDataParallel(model)\n+{GENERATORS[name]}(seed + dist.get_rank())",
-        ),
-        place(process_seeded_alike(event.site) or event.site),
-    )  # fmt: skip
-
-
-def _in_the_data_set(event: Drew, batches: list[dict[int, Drew]], training: Training) -> Iterator[Finding]:
-    """Look for numbers that the data set draws as it is asked for samples: those before the first batch are an order's.
-
-    A sampler that draws index by index does so alike on all ranks, and torch's own has a generator of its own.
-    """
-    name = next((each for each in GENERATORS if all(fetched_alike(ranks, each) for ranks in batches)), None)
-    started = training.by_rank(EpochStarted, loader=event.loader, number=0)
-    kinds = {each.sampler.kind if each.sampler is not None else "" for each in started.values()}
-    if name is None or any(each.owning_library or each.subgroups for each in started.values()):
-        return
-    if kinds == {"DistributedSampler"}:
-        if any(each.sampler.replicas != len(started) for each in started.values() if each.sampler):
-            return
-    elif not all(each.sampler and each.sampler.splits and not each.sampler.draws for each in started.values()):
-        return  # what a sampler draws as it goes, it can draw for all ranks alike
-    dataset = next(each.dataset for each in started.values())
-    told = {rank: next(each for each in drew.fetched if each[0] == name) for rank, drew in batches[-1].items()}
-    yield Finding(
-        f"{len(told)} ranks draw the same random numbers for their samples: {name} is in one state on all as {dataset} "
-        "is read",
-        tuple(
-            Evidence(f"state {state} after batch {LAST}, {drawn} numbers or more drawn for it", "another on each rank",
-                     f"rank {rank}, the loop of {event.site}")
-            for rank, (_, state, drawn) in told.items()
         )[:8],
         Fix(
             "seed with the rank, once the model is wrapped",

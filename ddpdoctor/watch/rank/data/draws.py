@@ -11,9 +11,11 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch.events import Drew
+from ddpdoctor.watch.rank.data.dataset_digest import digest
+from ddpdoctor.watch.rank.data.generators import state_of
 from ddpdoctor.watch.rank.data.index_digest import bytes_of
 
 if TYPE_CHECKING:
@@ -27,8 +29,9 @@ NEXT = 16  # bytes before the place of the next one in the state
 
 
 class Batch(Protocol):
-    """The last batch of a pass, as ``Pass`` has it."""
+    """The last batch of a pass, as ``Pass`` has it; ``drawers`` are generators that its data set holds."""
 
+    drawers: tuple[tuple[str, Any], ...]
     loader: int
     number: int
     batches: int
@@ -56,11 +59,15 @@ class Twister:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The states of the generators of the CPU and of the current GPU; that of the GPU is empty before it is used."""
+    """The states of the generators of the CPU and of the current GPU; that of the GPU is empty before it is used.
+
+    ``held`` are digests of those of generators that the data set holds, by where they are in it.
+    """
 
     cpu: bytes
     gpu: bytes
     twisters: tuple[Twister, ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
 
     def others_since(self, before: State) -> tuple[tuple[str, str, int], ...]:
         """Return what was drawn from generators of other libraries than torch: their name, state, and how many."""
@@ -68,9 +75,10 @@ class State:
         return tuple((this.name, this.digest(), this.drawn_since(last)) for this, last in pairs if this != last)
 
     def all_since(self, before: State) -> tuple[tuple[str, str, int], ...]:
-        """Return the same of all libraries, torch among them."""
+        """Return the same of all libraries, torch among them, and of held ones, of which any draw counts as many."""
         drawn = self.drawn_since(before)
-        return (*((("torch", self.digest(), drawn),) if drawn else ()), *self.others_since(before))
+        moved = ((name, state, WORDS) for name, state in self.held if dict(before.held).get(name, state) != state)
+        return (*((("torch", self.digest(), drawn),) if drawn else ()), *self.others_since(before), *moved)
 
     def digest(self) -> str:
         """Return a short hash of both."""
@@ -91,15 +99,16 @@ def _place(state: bytes) -> int:
     return min(place, WORDS)
 
 
-def now() -> State:
-    """Read the states."""
+def now(drawers: tuple[tuple[str, Any], ...] = ()) -> State:
+    """Read the states, those of a data set's own generators among them."""
     import torch
 
     gpu = b""
     used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if used and not torch.cuda.is_current_stream_capturing():
         gpu = bytes_of(torch.cuda.get_rng_state())
-    return State(bytes_of(torch.get_rng_state()), gpu, tuple(_twisters()))
+    held = tuple((name, digest(state_of(each))) for name, each in drawers)
+    return State(bytes_of(torch.get_rng_state()), gpu, tuple(_twisters()), held)
 
 
 def _twisters() -> Iterator[Twister]:
@@ -123,12 +132,12 @@ class Draws:
     def asked(self, this: Batch) -> None:
         """Read the state when one of the first batches is asked for, after ``batches`` others."""
         if this.number < PASSES and this.batches < BATCHES:
-            self.at_ask[this.loader] = now()
+            self.at_ask[this.loader] = now(this.drawers)
 
     def gave(self, this: Batch) -> None:
         """Read the state when a batch of the first ones has come."""
         if this.number < PASSES and this.batches <= BATCHES:
-            self.at_batch[this.loader] = now()
+            self.at_batch[this.loader] = now(this.drawers)
 
     def taken(self, this: Batch) -> None:
         """Record it when a model that trains is given the batch."""

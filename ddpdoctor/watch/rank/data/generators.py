@@ -1,4 +1,4 @@
-"""Random generators that a data set holds, of which each worker of a loader gets a copy that draws the same."""
+"""Random generators that a data set holds: those of which each worker of a loader gets a copy, and their states."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def copied(loader: Any) -> tuple[tuple[str, str], ...]:
         if not _reseeds(owner) and _draws_from(owner, path.rpartition(".")[2], own=owner is loader.dataset)
     ]
     return told(found)
+
+
+def drawers(loader: Any, *, iterable: bool) -> tuple[tuple[str, Any], ...]:
+    """Return the generators that a data set holds, by where they are in it, where this process itself reads it."""
+    if iterable or loader.num_workers:
+        return ()
+    found: dict[int, tuple[str, Any]] = {}
+    for path, owner, each in held(loader.dataset):
+        found.setdefault(id(each), (f"{path.rpartition('.')[2]} of {type(owner).__name__}", each))
+    return tuple(found.values())
 
 
 def _reseeds(owner: Any) -> bool:

@@ -24,7 +24,8 @@ class Pass:
 
     ``began`` is how many forwards and steps the process had made before, ``epoch`` how many earlier passes fed a model,
     ``trains`` whether it was begun where a wrapped model trains. ``behind`` are batches that came one after the other,
-    and that forwards take one after the other. ``by_hand``: the script goes through a sampler itself.
+    and that forwards take one after the other. ``by_hand``: the script goes through a sampler itself. ``drawers`` are
+    random generators that the data set holds, by where they are in it.
     """
 
     loader: int
@@ -55,6 +56,7 @@ class Pass:
     behind: int = 0
     by_hand: bool = False
     plain: dict[str, Any] = field(default_factory=dict)
+    drawers: tuple[tuple[str, Any], ...] = ()
 
     @property
     def took_all(self) -> bool:

@@ -17,6 +17,7 @@ from ddpdoctor.watch.rank.data.described import (
     sampler_of,
     subgroups,
 )
+from ddpdoctor.watch.rank.data.generators import drawers
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.evaluation.loops import is_without_gradients
@@ -98,6 +99,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         stride=max(1, (samples or 0) // DRAWN),
         began=(began := recorder.progress()),
         epoch=before.epoch + (began > before.began) if before else 0,
+        drawers=before.drawers if before else drawers(loader, iterable=iterable),
     )
     if this.number == 0:
         describe(recorder, number, loader, iterable=iterable)
