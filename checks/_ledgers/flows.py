@@ -44,7 +44,7 @@ class Flow:
         nodes = [each for each in ast.walk(self.around) if isinstance(each, (ast.Assign, ast.AugAssign, ast.For))]
         for node in sorted(nodes, key=lambda each: each.lineno):
             if isinstance(node, ast.For):
-                self._give(node.target, _names(node.iter))
+                self._give(node.target, names_in(node.iter))
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self._assign(target, node.value, grows=isinstance(node, ast.AugAssign))
@@ -55,7 +55,7 @@ class Flow:
                 self._assign(one, other, grows=grows)
             return
         text = ast.unparse(value)
-        for name in self._give(target, _names(value), grows=grows):
+        for name in self._give(target, names_in(value), grows=grows):
             self.values.setdefault(name, []).append(value)
             sized = _sized(getattr(value, "value", value)) or (SIZES.search(text) and COUNTED.match(name))
             if grows and sized:
@@ -101,7 +101,7 @@ def mixed(site: Site) -> Mixed | None:
     around = part_around(site)
     if not isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
-    summed, parts = _summed(around)
+    summed, parts = summed_in(around)
     if (not summed and not parts) or counts_ranks(around, summed | set(parts), around.lineno):
         return None
     flow = Flow(around)
@@ -144,7 +144,7 @@ def made_of_share(site: Site) -> bool:
     flow = Flow(around)
     for node in ast.walk(around):
         if isinstance(node, (ast.Assign, ast.Return, ast.Expr)) and node.lineno <= site.line <= (node.end_lineno or 0):
-            names = _names(node.value) if node.value is not None else set()
+            names = names_in(node.value) if node.value is not None else set()
             values = [value for name in flow.of(names) for value in flow.values.get(name, ())]
             if any(is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
                 return True
@@ -161,7 +161,7 @@ def is_cut(node: ast.AST) -> bool:
     return False
 
 
-def _summed(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
+def summed_in(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
     """Return the names that are added up, and of those of which a part is: which one."""
     names: set[str] = set()
     parts: dict[str, set[str]] = {}
@@ -212,7 +212,7 @@ def _parts_of_one(node: ast.BinOp, parts: dict[str, set[str]]) -> Mixed | None:
 
 
 def _both(node: ast.BinOp, left: ast.expr, right: ast.expr, whole: set[str], flow: Flow) -> Mixed | None:
-    above, below = _names(left), _names(right)
+    above, below = names_in(left), names_in(right)
     if not above or not below or (above | below) & flow.together:
         return None
     shared = flow.of(above) & flow.of(below) - {"model", "self", "torch", "F", "nn"}
@@ -257,7 +257,7 @@ def _puts_together(call: ast.Call) -> bool:
     return bool(PUT_TOGETHER.search(name)) and name not in {"tensor", "stack", "cat", "as_tensor"}
 
 
-def _names(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
     called = {
         id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
     }

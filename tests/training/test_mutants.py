@@ -132,6 +132,16 @@ NAMED = {
     ("contrast", "each rank draws the same noise"): "same-noise-on-ranks",
     ("tissue", "the crops are drawn alike on all ranks"): "same-noise-on-ranks",
     ("tissue", "the quotient is formed of each share, and averaged"): "metric-averaged-unweighted",
+    ("tissue", "the union is of one rank"): "evaluation-partly-of-one-rank",
+    ("sentiment", "false negatives are of one rank"): "evaluation-partly-of-one-rank",
+    ("sentiment", "the true positives are added up twice"): "summed-twice",
+    ("ddpm", "the counts of the quarters are of one rank"): "evaluation-partly-of-one-rank",
+    ("ddpm", "the noise is the same on all ranks"): "same-noise-on-ranks",
+    ("ddpm", "scaled twice before the step, as nothing is unscaled"): "clipped-before-unscaling",
+    ("ddpm", "no_sync on the last"): "no-sync-on-last-batch",
+    ("tasks", "one of five sums is of one rank"): "evaluation-partly-of-one-rank",
+    ("tasks", "the sums are added up twice"): "summed-twice",
+    ("tasks", "the heads are cleared on rank 0 alone"): "gradients-cleared-on-some-ranks",
 }
 
 

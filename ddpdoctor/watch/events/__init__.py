@@ -24,6 +24,7 @@ from ddpdoctor.watch.events.data import (
     StreamSeen,
     Summed,
 )
+from ddpdoctor.watch.events.evaluation import EvaluationReturned, SummedTwice
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded, MomentsNotAsked
 from ddpdoctor.watch.events.frameworks import (
     RESUMED,
@@ -176,6 +177,7 @@ __all__ = [
     "EvaluatedByHand",
     "EvaluatedWith",
     "EvaluationBegan",
+    "EvaluationReturned",
     "Event",
     "Exchange",
     "Factor",
@@ -262,6 +264,7 @@ __all__ = [
     "StopAsked",
     "StreamSeen",
     "Summed",
+    "SummedTwice",
     "SyncSkipped",
     "TakenForOne",
     "TensorParallel",

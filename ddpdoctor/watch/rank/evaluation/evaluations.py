@@ -10,6 +10,8 @@ from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.compared.exchanges import is_captured, reduction
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, Place, ProcessWithLedger, lines_of_the_users
+from ddpdoctor.watch.rank.evaluation.returned import Returns
+from ddpdoctor.watch.rank.evaluation.summed_twice import SummedAgain
 from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:
@@ -53,10 +55,13 @@ class Evaluations:
     passed: dict[int, int] = field(default_factory=dict)
     """By loader, how many passes over it have evaluated: others, of the same one, may have trained."""
     by_hand: ByHand = field(init=False)
+    again: SummedAgain = field(init=False)
+    returns: Returns = field(init=False)
 
     def __post_init__(self) -> None:
         """Follow no evaluation yet."""
         self.by_hand = ByHand(self.recorder)
+        self.again, self.returns = SummedAgain(self.recorder), Returns(self.recorder)
 
     def switched(self, model: Any) -> None:
         """Follow what a model evaluates that was just put into evaluation mode."""
@@ -78,7 +83,7 @@ class Evaluations:
             self.open.append(Evaluation(this))
             self.recorder.ledger.evaluation.begin()
 
-    def communicated(self, operation: str, args: Sequence[Any], site: Site | None) -> None:
+    def communicated(self, operation: str, group: Any, args: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication of the user's; none is what a sharded model gathers its parameters with."""
         if operation in NOTHING_SAID or site is None:
             return
@@ -91,10 +96,15 @@ class Evaluations:
             if len(each.sent) < SENT:
                 each.sent.append((operation, reduction(tuple(args)), elements, site.file, site.line))
                 each.given.append(copy)
+        if group is not None and _is_of_all(group):
+            self.again.communicated(operation, args, site)
+            self.returns.communicated(operation)
 
     def over(self, *, at_end: bool = False) -> None:
         """Record them: training goes on, or nothing comes any more."""
         self.recorder.ledger.evaluated()
+        self.again.over()
+        self.returns.over()
         closed, self.open = self.open, []
         for each in closed:
             this = each.passed

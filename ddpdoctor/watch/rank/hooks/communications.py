@@ -173,7 +173,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     recorder.exchanges.communicated(operation, args, tensors, elements, site)
     recorder.updates.sends()
     if recorder.evaluations.open:
-        recorder.evaluations.communicated(operation, args, site)
+        recorder.evaluations.communicated(operation, group, args, site)
     recorder.sums.communicated(operation, group, args)
     recorder.aliases.communicated(operation, args, site)
 

@@ -130,7 +130,7 @@ def _record(recorder: Recorder, operation: str, args: tuple[Any, ...]) -> None:
     tensors = list(tensors_in(args[0])) if args else []
     recorder.exchanges.communicated(operation, args, tensors, elements_of(tensors), site)
     if recorder.evaluations.open:
-        recorder.evaluations.communicated(operation, args, site)
+        recorder.evaluations.communicated(operation, None, args, site)
     if not recorder.exchanges.in_backward and not recorder.horovod.stepping:
         shape = getattr(args[0], "shape", None) if args else None
         said = "" if shape is None else str(list(shape))
