@@ -134,6 +134,8 @@ NAMED = {
     ("tissue", "the quotient is formed of each share, and averaged"): "metric-averaged-unweighted",
     ("tissue", "the union is of one rank"): "evaluation-partly-of-one-rank",
     ("sentiment", "false negatives are of one rank"): "evaluation-partly-of-one-rank",
+    ("sentiment", "F1 is formed of each share, and averaged"): "metric-of-shares-averaged",
+    ("ddpm", "the mean of the ranks' quarters"): "metric-of-shares-averaged",
     ("sentiment", "the true positives are added up twice"): "summed-twice",
     ("ddpm", "the counts of the quarters are of one rank"): "evaluation-partly-of-one-rank",
     ("ddpm", "the noise is the same on all ranks"): "same-noise-on-ranks",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Site, last_name, tree_of
 
+from ..._evaluation.counts import bare
 from ..._evaluation.metrics import part_around
 
 FOLLOWED = 4  # names
@@ -89,3 +90,67 @@ def _made_of(function: Function, value: ast.expr, depth: int) -> set[str]:
         if isinstance(node, ast.Assign) and names & {ast.unparse(each) for each in node.targets}:
             found |= _made_of(function, node.value, depth - 1)
     return found
+
+
+CONTENT = {"bincount", "index_add_", "scatter_add_", "add_at", "histc", "one_hot"}
+"""What counts by what samples are, so that no two ranks have the same."""
+
+
+def ratio(site: Site) -> str:
+    """Return the quotient of two sums that a line reduces, where its divisor counts by what the samples are.
+
+    ``recall = hits / of_class``: the mean over the ranks of such quotients is not the quotient of all. Followed is the
+    name that is given to the communication.
+    """
+    around = part_around(site)
+    given = [each.args[0] for each in _reducing(around, site.line)]
+    for value in given:
+        built = [one for one, _ in _sources(value.id, site)] if isinstance(value, ast.Name) else []
+        for part in (node for each in (value, *built) for node in ast.walk(each)):
+            match part:
+                case ast.BinOp(op=ast.Div(), left=left, right=right):
+                    above, below = (_grown_name(side, around) for side in (left, right))
+                    if above and below and above != below and _counts_by_content(around, below):
+                        return ast.unparse(part)
+    return ""
+
+
+def _reducing(around: ast.AST, line: int) -> list[ast.Call]:
+    return [
+        node
+        for node in ast.walk(around)
+        if isinstance(node, ast.Call)
+        and node.lineno <= line <= (node.end_lineno or 0)
+        and "reduce" in ast.unparse(node.func)
+        and node.args
+    ]
+
+
+def _grown_name(side: ast.expr, around: ast.AST) -> str:
+    """Return the name that a side of a quotient is, if it is a sum that grows in the function."""
+    side = bare(side)
+    while isinstance(side, ast.Call) and isinstance(side.func, ast.Attribute) and side.func.attr.startswith("clamp"):
+        side = bare(side.func.value)
+    return side.id if isinstance(side, ast.Name) and _growths(around, side.id) else ""
+
+
+def _growths(around: ast.AST, name: str) -> list[ast.AST]:
+    """Return what adds to a sum: ``sums += x``, ``sums[c] += x``, ``sums.index_add_(0, at, x)``."""
+    found: list[ast.AST] = []
+    for node in ast.walk(around):
+        match node:
+            case ast.AugAssign(op=ast.Add(), target=ast.Name(id=held)) if held == name:
+                found.append(node)
+            case ast.AugAssign(op=ast.Add(), target=ast.Subscript(value=ast.Name(id=held))) if held == name:
+                found.append(node)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr)) if held == name and attr in CONTENT:
+                found.append(node)
+    return found
+
+
+def _counts_by_content(around: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(part, ast.Compare) or (isinstance(part, ast.Call) and last_name(part.func) in CONTENT)
+        for growth in _growths(around, name)
+        for part in ast.walk(growth)
+    )

@@ -12,8 +12,9 @@ number looks plausible.
 Compute the metric from the predictions of all ranks: it differs. ddpdoctor (`ddpdoctor run`) reports an evaluation in
 which each rank went through its share, and a single number of each, which such a function had computed, was averaged:
 by ReduceOp.AVG, or summed up and divided by the number of ranks; without a loader, where the numbers of the ranks are
-seen to differ. So of a number for each class, where one of your own
-methods computes them as quotients of counts that it keeps (an intersection over a union).
+seen to differ. So of a number for each class, where one of your own methods computes them as quotients of counts that
+it keeps (an intersection over a union), or a function divides what it has added up by what it has counted of each
+class.
 
 ## How to mend it
 
@@ -52,10 +53,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluation.evaluations import are_cut, evaluation, one_number, sharded, shares_gradients
+from ..._evaluation.evaluations import Reduced, are_cut, evaluation, one_number, sharded, shares_gradients
 from ..._evaluation.metrics import computed_by, divides, part_around
 from ..._evaluation.rank_parts import is_untrained
-from ._ratios import quotient
+from ._ratios import quotient, ratio
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
 MEANS = {"mean", "sum", "average"}
@@ -76,15 +77,13 @@ PARTS = (
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for an evaluation of shares, of which one number that is no mean over samples is averaged."""
     ranks = evaluation(event, training)
+    if not (sharded(ranks) or are_cut(ranks)):
+        return
     sent = [each.told.sent for each in ranks.values()]
-    reduced = one_number(sent, CLASSES)
-    if reduced is None or not (sharded(ranks) or are_cut(ranks)):
+    found = _averaged([[(one,)] * len(sent) for one in sent[0]]) if len(set(sent)) == 1 else None
+    if found is None:
         return
-    averaged = reduced.reduction == "AVG" or (reduced.reduction == "SUM" and divides(reduced.site)[1])
-    several = one_number(sent) is None
-    name = (quotient(reduced.site) if several else computed_by(reduced.site)) if averaged else ""
-    if not name:
-        return
+    name, several, reduced = found
     samples = ", ".join(f"{each.samples} on rank {rank}" for rank, each in [*ranks.items()][:8])
     yield Finding(
         f"the mean over the ranks of {name}() is not {name}() of all samples",
@@ -99,6 +98,22 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         ),
         place(reduced.site),
     )  # fmt: skip
+
+
+def _averaged(sent: list[list[tuple[tuple[str, str, int, str, int], ...]]]) -> tuple[str, bool, Reduced] | None:
+    """Return what has computed what is averaged over the ranks, whether it is several numbers, and where.
+
+    ``sent`` has each communication that all ranks have made. None where all that is averaged are means over samples.
+    """
+    for each in sent:
+        reduced, several = one_number(each, CLASSES), one_number(each) is None
+        if reduced is not None and (
+            reduced.reduction == "AVG" or (reduced.reduction == "SUM" and divides(reduced.site)[1])
+        ):
+            name = quotient(reduced.site) if several else computed_by(reduced.site)
+            if name:
+                return name, several, reduced
+    return None
 
 
 @watch(Summed)
@@ -132,6 +147,29 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
         Fix(
             "reduce, or gather, what the metric is computed from, then compute it once",
             diff=PARTS.format(name=name),
+        ),
+        place(site),
+    )  # fmt: skip
+
+
+@watch(Summed)
+def of_each_class(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for quotients by what each rank has counted of each class, that are added up and divided by the ranks."""
+    site = Site(*event.callers[0])
+    if event.rank != 0 or event.elements == 1 or training.framework is not None:
+        return
+    if not shares_gradients(event.pid, training) or not divides(site)[1] or not (quotients := ratio(site)):
+        return
+    yield Finding(
+        f"the mean over the ranks of {quotients} is not that of all samples: each rank has counted others",
+        (
+            Evidence(f"{event.elements} numbers of each rank are added up, {quotients} among them, and divided by the "
+                     "number of ranks", "both sides of the quotient added up over the ranks, and then divided",
+                     str(site)),
+        ),
+        Fix(
+            "add up both sides over the ranks, and divide then",
+            diff="".join(f"+dist.all_reduce({side.strip()})\n" for side in quotients.split("/", 1)),
         ),
         place(site),
     )  # fmt: skip
