@@ -35,9 +35,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, EvaluationReturned, Evidence, Finding, Fix, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EvaluationReturned,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Site,
+    Summed,
+    Training,
+    place,
+    watch,
+)
 
 from ..._evaluation.evaluations import shares_gradients
+from ..._ledgers.flows import mixed
+from ...data.evaluation._own_counts import own_count
 from ._own_parts import own_part
 
 AILMENT = Ailment("DDP764", Severity.WARNING)
@@ -51,7 +65,7 @@ def while_training(event: EvaluationReturned, training: Training) -> Iterator[Fi
     paths = {tuple(path for path, _ in each.values) for each in told.values()}
     if len(paths) != 1 or training.framework is not None or event.site is None:
         return
-    if not all(shares_gradients(each.pid, training) for each in told.values()):
+    if not all(shares_gradients(each.pid, training) for each in told.values()) or _is_told_already(event, training):
         return
     rows = [*zip(*(each.values for each in told.values()), strict=True)]
     apart = [row[0][0] for row in rows if _differ([value for _, value in row])]
@@ -74,6 +88,12 @@ def while_training(event: EvaluationReturned, training: Training) -> Iterator[Fi
         Fix(f"add up {own} over the ranks as well", diff=f"+dist.all_reduce({own})"),
         place(event.site._replace(line=line)),
     )  # fmt: skip
+
+
+def _is_told_already(event: EvaluationReturned, training: Training) -> bool:
+    """Whether what is returned is, in the source, a quotient of a sum of all ranks and a count of this one."""
+    sums = [each.callers for each in training.of(Summed, pid=event.pid)]
+    return any(own_count(each) is not None or mixed(Site(*each[0])) is not None for each in sums)
 
 
 def _differ(values: list[float]) -> bool:

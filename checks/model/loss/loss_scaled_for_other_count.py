@@ -71,9 +71,18 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     """Compare what the ranks have divided their losses by."""
     whole = data_parallel_sheets(event, training, FEWEST)
     steps = whole if whole and all(map(_is_averaged, whole)) else [] if whole else _of_shards(event, training)
-    if len(steps) != FEWEST or not event.backward[0]:
+    if len(steps) < FEWEST or not event.backward[0]:
         return
     file, line = loss_line(*event.backward) or event.backward
+    found = _judged(steps, file, line, event.backward[1])
+    if found is not None and (len(steps) == FEWEST or _judged(steps[:-1], file, line, event.backward[1]) is None):
+        yield _finding(steps[-1], *found)  # not said before
+
+
+def _judged(
+    steps: list[Sheet], file: str, line: int, backward: int
+) -> tuple[tuple[float, ...], Place, Exchange | None] | None:
+    """Return what the ranks have divided a term of the last loss by, where that is said, and what has added it up."""
     added = [_added_up(each) for each in steps]
     for at in range(_terms(steps[-1])):
         counts = [found for each in steps if (found := _counts(each, at))]
@@ -81,12 +90,11 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             continue
         apart = sum(len(set(each)) > 1 for each in counts)
         if not apart and all(added) and (last := added[-1]) is not None:
-            if not (scales_by_ranks(file, line, event.backward[1]) or scales_by_ranks(last.file, last.line)):
-                yield _finding(steps[-1], counts[-1], Place(file=file, line=line), last)
-                return
-        elif apart >= VALUES and not any(added) and (scaling := _scaling(file, line, event.backward[1])):
-            yield _finding(steps[-1], counts[-1], Place(file=file, line=scaling), None)
-            return
+            if not (scales_by_ranks(file, line, backward) or scales_by_ranks(last.file, last.line)):
+                return counts[-1], Place(file=file, line=line), last
+        elif apart >= VALUES and not any(added) and (scaling := _scaling(file, line, backward)):
+            return counts[-1], Place(file=file, line=scaling), None
+    return None
 
 
 def _scaling(file: str, line: int, backward: int) -> int:
@@ -95,10 +103,13 @@ def _scaling(file: str, line: int, backward: int) -> int:
 
 
 def _is_averaged(step: Sheet) -> bool:
-    """Whether DDP gives the step the mean of what the ranks have computed, once."""
+    """Whether DDP gives the step the mean of what the ranks have computed, once, and clipped as the script says."""
     telling = [each for each in step.lines_that_tell if each.managed != NEVER]
     multiples = [each.times_mean(rank) for each in telling for rank in range(len(each.given))]
-    return bool(telling) and all(each is not None and abs(each - 1) <= ONE for each in multiples)
+    clips = {(each.norm, each.most) for rank in step.ranks.values() for each in rank.clips}
+    norm, most = clips.pop() if len(clips) == 1 else (0.0, 0.0)
+    expected = min(1.0, most / norm) if norm else 1.0
+    return bool(telling) and all(each is not None and abs(each / expected - 1) <= ONE for each in multiples)
 
 
 def _of_shards(event: StepFingerprinted, training: Training) -> list[Sheet]:

@@ -16,7 +16,7 @@ from ddpdoctor.watch.rank.graph.constants import is_packed, tells_hooks
 NODES = 64  # of a graph, from the loss on: what has more was added up in a loop
 MOST = 8  # terms of a loss
 PASSED = {"AddBackward0", "SubBackward0", "NegBackward0", "ToCopyBackward0", "SqueezeBackward0", "ViewBackward0"}
-MEAN = 1  # what torch calls this reduction
+MEAN, SUM = 1, 2  # what torch calls these reductions
 LOSSES = ("MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
 """What a loss's function is called in a graph, where it is the mean over all of its elements."""
 EXACT = 2**24  # integers that a float32 has
@@ -75,7 +75,10 @@ def _last(
     """Return the term that ends at a node; None where that is another operation than a loss, a sum or a mean."""
     if name == "SumBackward0":
         return Term(divided, multiplied)
-    mean = name == "MeanBackward0" or getattr(node, "_saved_reduction", 0) == MEAN
+    reduction = getattr(node, "_saved_reduction", 0)
+    if name.startswith(LOSSES) and reduction == SUM:
+        return Term(divided, multiplied)
+    mean = name == "MeanBackward0" or reduction == MEAN
     count = _count(node, name, onwards, mean=mean)
     return Term((*divided, count), multiplied, mean) if count is not None else None
 
