@@ -12,6 +12,8 @@ VARIABLE = "DDPDOCTOR_WATCH"
 # A real-time signal that neither training code nor launchers use; its default action is never taken, as it is
 # sent only to processes that have made their ``.dump`` file.
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else None
+MONITOR_COMMAND = ("-m", "ddpdoctor", "monitor")
+"""What follows Python in the command of the process that watches the ranks: one of them may have started it."""
 ON_FINDING = ("warn", "raise", "log")
 ENDED = "finding"
 """The file of a session that says what the monitor has ended the training for."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 from ddpdoctor.host.process.threads import thread_folders
+from ddpdoctor.watch.settings import MONITOR_COMMAND
 
 BUSY = 0.2  # of a core, had or waited for: a thread that waits for others uses none
 MAIN = 0.02  # of a core that a main thread had: one that waits does not come to run at all
@@ -121,9 +122,17 @@ def _below(pid: int, children: dict[int, list[int]]) -> set[int]:
     found: set[int] = set()
     new = [pid]
     while new:
-        new = [child for each in new for child in children.get(each, ()) if child not in found]
+        below = [child for each in new for child in children.get(each, ()) if child not in found]
+        new = [child for child in below if not _is_monitor(child)]
         found.update(new)
     return found
+
+
+def _is_monitor(pid: int) -> bool:
+    """Whether a process watches the ranks: ``install()`` has one of them start it, whose own work it is not."""
+    with suppress(psutil.Error, OSError):
+        return tuple(psutil.Process(pid).cmdline()[-len(MONITOR_COMMAND) :]) == MONITOR_COMMAND
+    return False
 
 
 def _threads(pid: int) -> dict[int, Thread]:

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.settings import MONITOR_COMMAND
+
 if TYPE_CHECKING:
     from ddpdoctor.watch.settings import Settings
 
@@ -32,7 +34,7 @@ def with_monitor(settings: Settings) -> Settings:
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         settings.export(environ)
         subprocess.Popen(
-            [sys.executable, "-m", "ddpdoctor", "monitor"],
+            [sys.executable, *MONITOR_COMMAND],
             env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C ends the ranks; the monitor then tells what it knows, and ends
