@@ -83,6 +83,12 @@ def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, tes
         ("@torch.no_grad()\ndef f():\n    gather()\n", 3, ""),
         ("if state.is_main_process:\n    pass\nelse:\n    gather()\n", 4, ""),
         ("while trainer.is_global_zero:\n    gather(\n        1,\n    )\n", 3, "under `if trainer.is_global_zero`"),
+        ("accelerator.is_main_process and gather(x)\n", 1, "under `if accelerator.is_main_process`"),
+        ("import torch.distributed as dist\ndist.get_rank() != 0 or gather(x)\n", 2, "is false"),
+        ("import torch.distributed as dist\ny = gather(x) if dist.get_rank() == 0 else None\n", 2, "under `if dist"),
+        ("y = gather(x) if dist.get_rank() == 0 else scatter(x)\n", 1, ""),
+        ("import torch.distributed as dist\nif dist.get_rank() == 0 and gather(x):\n    pass\n", 2, "under `if dist"),
+        ("if step % 10 == 0 and gather(x):\n    pass\n", 1, ""),
         ("", 1, ""),
         (
             "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\n",
@@ -98,7 +104,7 @@ def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, tes
         ("def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlog(g)\n", 2, ""),
     ],
 )
-def test_early_returns_and_decorators_count(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_what_else_lets_one_rank_come_counts(tmp_path: Path, text: str, line: int, said: str) -> None:
     """As users write them."""
     file = tmp_path / "train.py"
     file.write_text(text)

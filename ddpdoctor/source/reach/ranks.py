@@ -9,6 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import statement_at, tree_of
@@ -59,7 +60,7 @@ def one_rank_only(file: str, line: int) -> str:
     statement = statement_at(tree, line)
     if statement is None:
         return ""
-    return next(chain(_tests(tree, statement), _decorators(tree, statement), _registrations(tree, statement)), "")
+    return next(chain(_tests(tree, line), _decorators(tree, statement), _registrations(tree, statement)), "")
 
 
 def rank_given_at(file: str, line: int) -> tuple[str, int] | None:
@@ -80,12 +81,11 @@ def rank_given_at(file: str, line: int) -> tuple[str, int] | None:
 def other_ranks_only(file: str, line: int) -> bool:
     """Whether a test keeps one rank away from a line of a file, for certain."""
     tree = tree_of(file)
-    statement = statement_at(tree, line)
-    return statement is not None and any(guard.who(tree) == OTHER_RANKS for guard in guards(tree, statement))
+    return any(guard.who(tree) == OTHER_RANKS for guard in guards_at(tree, line))
 
 
-def _tests(tree: Tree, statement: ast.stmt) -> Iterator[str]:
-    for guard in guards(tree, statement):
+def _tests(tree: Tree, line: int) -> Iterator[str]:
+    for guard in guards_at(tree, line):
         if guard.who(tree) == ONE_RANK:
             yield guard.words
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 NUMBERS = frozenset({"random", "math", "time", "np", "numpy"})
 BUILT_IN = frozenset("abs all any bool float getattr hasattr int isinstance len max min round sum".split())
 OF_VALUES = frozenset(
-    "all any dim get isfinite isinf isnan item max mean min norm numel size startswith sum tolist".split()
+    "all any dim get isfinite isinf isnan item max mean min norm numel size startswith sum tolist "
+    "get_rank get_local_rank get_node_local_rank get_world_rank get_world_size is_available is_initialized "
+    "is_local_process_zero is_world_process_zero local_rank rank".split()
 )
 """What calls in a test that lets no rank wait for another."""
 
