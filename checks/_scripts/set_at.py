@@ -49,6 +49,11 @@ def files_of(training: Training) -> list[str]:
     files = {each.file for each in sites}
     for told in training.by_rank(LinesSampled).values():
         files |= {file for line in told.sampled for file in (line.file, line.inner_file)}
+    return with_imported(files)
+
+
+def with_imported(files: Collection[str]) -> list[str]:
+    """Return files and what they import from folders beside them, and so on."""
     found: dict[str, None] = {}
     waiting = sorted(files)
     while waiting and len(found) < MOST:

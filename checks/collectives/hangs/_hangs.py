@@ -29,6 +29,7 @@ from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped
 from .source._guards import crossed, guarded
 from .source._handlers import caught_more, handling
+from .source._off_by_one import off_by_one
 from .source._one_rank import DEFAULT, alone
 from .turns._first import by_turns
 from .turns._orders import groups_in_order_of_a_set, in_order_of_a_set, turned
@@ -238,7 +239,7 @@ def _unlike(event: Stalled, training: Training) -> Hang:
     ranks = event.ranks
     of_messages = unsent(ranks) or untaken(ranks) or unanswered(ranks) or unanswered_by_handle(ranks)
     if (odd := at_odds(event) or turned(event)) or of_messages:
-        return Hang.UNSENT if not odd else Hang.METRICS if logged_under_a_test(event) else Hang.ORDER
+        return Hang.UNSENT if not odd else _at_odds(event)
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return _at_one_line(event)
@@ -251,6 +252,14 @@ def _unlike(event: Stalled, training: Training) -> Hang:
     return _in_a_loop(event, training)
 
 
+def _at_odds(event: Stalled) -> Hang:
+    """Decide where two ranks are in different operations at one line: the source can tell what one called before."""
+    logged, called = logged_under_a_test(event), off_by_one(event)
+    if bool(logged) is bool(called):
+        return Hang.ORDER
+    return Hang.METRICS if logged else Hang.GUARDED
+
+
 def _at_one_line(event: Stalled) -> Hang:
     """Decide where all ranks wait in one operation at one line."""
     if circle(event):
@@ -259,8 +268,10 @@ def _at_one_line(event: Stalled) -> Hang:
 
 
 def _in_a_loop(event: Stalled, training: Training) -> Hang:
-    """Decide where ranks differ by a loop that one of them has left, or by nothing that is known."""
+    """Decide where ranks differ by a loop that one of them has left, by what one called before, or by nothing known."""
     if (skipped := step_skipped(event, training)) is not None and skipped.in_handlers:
         return Hang.SWALLOWED
     left = loop_left_by(event, training)
-    return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
+    if left is not None and left.loop.exits:
+        return Hang.EXITED
+    return Hang.GUARDED if off_by_one(event) else Hang.DIVERGED

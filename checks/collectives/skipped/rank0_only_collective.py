@@ -70,6 +70,7 @@ from ..hangs.handed._decorated import without_decorator
 from ..hangs.handed._registered import finding, registered
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
+from ..hangs.source._off_by_one import off_by_one, told_as_off_by_one
 from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
@@ -135,6 +136,8 @@ def _under_a_condition(event: Stalled) -> Iterator[Finding]:
         yield finding(handler, event)
         return
     if (hidden := guarded(event)) is None:
+        if earlier := off_by_one(event):
+            yield told_as_off_by_one(earlier, event)
         return
     position, test, site = hidden
     others = next(each for each in event.ranks if each.rank != position.rank)

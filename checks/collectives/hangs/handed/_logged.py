@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Site, calls_at, decided_at, last_name, tree_of
 
+from ...._scripts.set_at import with_imported
 from ..calls._compared import at_odds
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ COUNTED = {
     f"self.{owner}{name}" for owner in ("", "trainer.") for name in ("current_epoch", "global_step", "sanity_checking")
 }
 """What all ranks count alike."""
-MOST = 50  # files beside the script
 
 
 class Logged(NamedTuple):
@@ -41,8 +40,7 @@ def logged_under_a_test(event: Stalled) -> Logged | None:
     site = pair[0].site if pair is not None else None
     if pair is None or site is None or not any(last_name(each.func) in RUNS for each in calls_at(site.file, site.line)):
         return None
-    files = [site.file, *sorted(str(each) for each in Path(site.file).parent.glob("*.py"))[:MOST]]
-    found = [(file, call) for file in dict.fromkeys(files) if _is_lightnings(file) for call in _synced(file)]
+    found = [(file, call) for file in with_imported([site.file]) if _is_lightnings(file) for call in _synced(file)]
     tested = [(file, call, tests[0]) for file, call in found if (tests := _deciding(file, call))]
     if len(tested) != 1:
         return None
