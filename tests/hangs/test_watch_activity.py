@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from helpers import Command, Run, Script
@@ -29,6 +30,10 @@ IDLE = {
     "in a lock": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
     "in a sleep": "import time; time.sleep(60)",
     "looks for its workers every five seconds": "import time\nwhile True: time.sleep(5)",
+    "the monitor, which it has started, computes": (
+        "import subprocess, sys\ntold = [sys.executable, '-S', '-c', 'while True: pass', '-m', 'ddpdoctor', 'monitor']\n"
+        "subprocess.Popen(told).wait()"
+    ),
     "its helpers wait": "import os\nif not os.fork(): os.read(os.pipe()[0], 1)\nos.wait()",
 }
 AT_WORK = {
@@ -124,6 +129,22 @@ REDISTRIBUTES_NOW = (
     *REDISTRIBUTES[2:],
 )
 """As torch 2.13 does it: a function of autograd around it has a method of DDP's name."""
+
+
+def test_a_handle_that_deepspeed_waits_for_is_a_communication(tmp_path: Path) -> None:
+    """Of its wait the stack shows DeepSpeed's line alone, or what it wraps around each function for profiles."""
+    zero = tmp_path / "deepspeed/runtime/zero"
+    zero.mkdir(parents=True)
+    gathers, reduces = zero / "partition_parameters.py", zero / "stage3.py"
+    gathers.write_text("class Handle:\n    def wait(self):\n        nvtx(self.handle.wait)()\n        copy(self)\n")
+    reduces.write_text("def reduce(grads):\n    momentum.wait()\n")
+    nvtx = Frame(str(tmp_path / "deepspeed/utils/nvtx.py"), 33, "wrapped_fn")
+    users = Frame("/home/me/train.py", 30, "main")
+
+    assert operation_of((nvtx, Frame(str(gathers), 3, "wait"), nvtx, users)) == "all_gather"
+    assert operation_of((Frame(str(reduces), 2, "reduce"), users)) == "Work.wait"
+    assert operation_of((Frame(str(gathers), 4, "wait"), nvtx, users)) == "", "it computes"
+    assert operation_of((Frame("/venv/tensor.py", 1, "to"), Frame(str(gathers), 3, "wait"), users)) == ""
 
 
 def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+import linecache
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,11 @@ OTHER_WAITS = {
 HOROVOD = "/horovod/"
 HOROVOD_WAITS = ("mpi_ops.py", "basics.py")
 """Horovod's files whose functions wait; what the user called of it is further out."""
+DEEPSPEED = "/deepspeed/"
+NVTX = "/deepspeed/utils/nvtx.py"
+"""Around each of DeepSpeed's functions, and of the handles that it waits for: the only Python there is of these."""
+GATHERS = "all_gather"
+OF_ZERO = "/deepspeed/runtime/zero/partition_parameters.py"
 CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}
 
 
@@ -66,7 +72,15 @@ def _of_a_framework(frames: tuple[Frame, ...]) -> str:
         for (file, function), name in OTHER_WAITS.items():
             if frame.function == function and frame.file.endswith(file):
                 return name
-    return _of_horovod(frames)
+    return _of_horovod(frames) or _of_deepspeed(frames)
+
+
+def _of_deepspeed(frames: tuple[Frame, ...]) -> str:
+    """Return what DeepSpeed waits for where its own line waits for a handle: ZeRO 3 gathers what a layer needs so."""
+    own = [*dropwhile(lambda each: each.file.endswith(NVTX), frames)]
+    if not own or DEEPSPEED not in own[0].file or ".wait" not in linecache.getline(own[0].file, own[0].line):
+        return ""
+    return GATHERS if own[0].file.endswith(OF_ZERO) and own[0].function == "wait" else WAIT
 
 
 def _of_horovod(frames: tuple[Frame, ...]) -> str:
