@@ -31,8 +31,8 @@ IDLE = {
     "in a sleep": "import time; time.sleep(60)",
     "looks for its workers every five seconds": "import time\nwhile True: time.sleep(5)",
     "the monitor, which it has started, computes": (
-        "import subprocess, sys\ntold = [sys.executable, '-S', '-c', 'while True: pass', '-m', 'ddpdoctor', 'monitor']\n"
-        "subprocess.Popen(told).wait()"
+        "import subprocess, sys\nsubprocess.Popen([sys.executable, '-S', '-c', 'while True: pass', '-m', 'ddpdoctor', "
+        "'monitor']).wait()"
     ),
     "its helpers wait": "import os\nif not os.fork(): os.read(os.pipe()[0], 1)\nos.wait()",
 }
