@@ -108,6 +108,21 @@ def test_what_confidence_withholds_is_counted(ddpdoctor: Run, tmp_path: Path) ->
     assert "more:" not in told
 
 
+def test_one_rank_that_gathers_shards_hangs_and_saves_no_part(ddpdoctor: Run, tmp_path: Path) -> None:
+    """What it would save are whole tensors: that the others are missing is told, and no file without their parts."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nimport torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n\n"
+        "model = torch.nn.Linear(8, 8)\nfully_shard(model)\nif dist.get_rank() == 0:\n"
+        "    torch.save({name: each.full_tensor() for name, each in model.state_dict().items()}, 'last.pt')\n"
+    )
+
+    done = ddpdoctor("lint", str(path))
+
+    assert "DDP723" in done.stdout
+    assert "DDP837" not in done.stdout
+
+
 def test_nothing_to_find_is_exit_status_0_and_nothing_to_look_at_is_2(ddpdoctor: Run, tmp_path: Path) -> None:
     """A folder without a Python file, and a file that is not there, are wrong usage."""
     assert ddpdoctor("lint", cwd=tmp_path).returncode == 2

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP837", Severity.ERROR)
+FULL_TENSOR = "full_tensor"
 
 
 COPY = Fix(
@@ -146,14 +147,19 @@ def asked_for_its_own(script: Script) -> Iterator[Finding]:
 
 
 def _saved(script: Script, call: ast.Call) -> ast.Call | None:
-    """Return the call of torch.save that is handed what a call returns, in the same function."""
-    name = target(script, call)
+    """Return the call of torch.save that is handed what a call returns, in the same function.
+
+    None where that function gathers shards by itself.
+    """
+    name, around = target(script, call), script.function(call)
+    if any(each.attr == FULL_TENSOR and script.function(each) is around for each in script.nodes(ast.Attribute)):
+        return None
     for save in script.calls("torch.save"):
         given = [part for each in save.args[:1] for part in ast.walk(script.value(each))]
         if call in given:
             return save
         reads = {each.id for each in given if isinstance(each, ast.Name)}
-        if name in reads and script.function(save) is script.function(call) and save.lineno > call.lineno:
+        if name in reads and script.function(save) is around and save.lineno > call.lineno:
             return save
     return None
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, keyword
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, FULLY_SHARD, keyword
 
 from ..handed._decorated import decorator_of_one_rank
 from ..handed._logged import is_of_rank_zero
@@ -32,11 +32,13 @@ A_TRAINER = re.compile(r"(?:self\.)?trainer")
 ZERO = re.compile(r"^(?P<other>not )?(?P<owner>\w+(?:\.\w+)*)\.is_(?:local_)?main_process$")
 
 REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
+FULL_TENSOR = "full_tensor"
 ASKED = (
     OF_LIGHTNING
     | OF_A_MODULE
     | OF_FABRIC
     | OF_TRAINER
+    | {FULL_TENSOR}
     | set(
         "log save_model save_checkpoint load_checkpoint save_16bit_model attach state_dict report run"
         " broadcast_from_rank_zero compute".split()
@@ -85,7 +87,9 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
 
 
 def _that_gathers(script: Script, call: ast.Call, function: ast.Attribute) -> str:
-    """Return what a method is of a metric of torchmetrics; empty where it is none that gathers."""
+    """Return what a method is of a DTensor, or of a metric of torchmetrics; empty where it is none that gathers."""
+    if function.attr == FULL_TENSOR and any(script.calls(FULLY_SHARD)):
+        return "what gathers the shards of a DTensor from all ranks"
     gathers = function.attr == "compute" and computes_over_ranks(script, call, function.value)
     return "what has a metric of torchmetrics gather the counts of all ranks" if gathers else ""
 
@@ -155,16 +159,16 @@ def _is_in_a_class(script: Script, call: ast.Call, libraries: Collection[str]) -
 def _main_process(script: Script, call: ast.Call, owner: str) -> ast.expr | None:
     """Return the test of ``accelerator.is_main_process`` that a call stands behind, if no other branch calls it.
 
-    It stands behind ``if not accelerator.is_main_process: return`` as well.
+    It stands behind ``if not accelerator.is_main_process: return`` as well, and behind more than that test.
     """
     for guard in script.guards(call):
-        match = ZERO.match(ast.unparse(guard.test))
-        if (
-            match
-            and match["owner"] == owner
-            and guard.holds is not bool(match["other"])
-            and not others_have_a_branch(script, guard.test, call)
-        ):
+        match guard.test:
+            case ast.BoolOp(op=joined, values=parts) if isinstance(joined, ast.And if guard.holds else ast.Or):
+                found = [ZERO.match(ast.unparse(each)) for each in parts]
+            case test:
+                found = [ZERO.match(ast.unparse(test))]
+        lets = any(each and each["owner"] == owner and guard.holds is not bool(each["other"]) for each in found)
+        if lets and not others_have_a_branch(script, guard.test, call):
             return guard.test
     return None
 
