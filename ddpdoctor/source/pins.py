@@ -11,20 +11,23 @@ if TYPE_CHECKING:
     from ddpdoctor.source.project import Project
 
 TELLS = re.compile(
-    r"(?:readme|install|requirements|dependencies|environment|conda|env)[\w.-]*\.(?:md|rst|txt|in|ya?ml)"
+    r"(?:readme|install|requirements|dependencies|environment|conda|env)[\w.-]*\.(?:md|rst|txt|in|ya?ml|sh)"
     r"|readme|setup\.(?:py|cfg)|pyproject\.toml|pipfile|[\w.-]*dockerfile[\w.-]*",
     re.IGNORECASE,
 )
 """Names of files that say which versions a project needs."""
 FOLDER = "requirements"
 PIN = re.compile(
-    r"(?<![\w-])(?:pytorch/pytorch:|(?:py)?torch)[`*\"]*\s*\(?(?:version\s*|ver\.?\s*|:)?"
+    r"(?<![\w-])(?:pytorch/pytorch:|(?:py)?torch(?!\d+\b(?!\.)))[`*\"]*\s*\(?(?:version\s*|ver\.?\s*|:)?"
     r"(?P<bounds>[=<>~!^]*\s*v?\d[\w.]*(?:\+\w+)?(?:\s*,\s*[=<>~!]+\s*\d[\w.]*)*)"
     r"(?P<open>\s*(?:\+|(?:or|and|/)?\s*(?:later|above|higher|newer|up)\b"
     r"|[ \t]*#[^\n]*\b(?:later|newer|higher|other)\b[^\n]*\b(?:ok|okay|fine|works?)\b))?",
     re.IGNORECASE,
 )
-"""Versions of torch in such a file: ``torch==1.8.1``, ``torch>=1.8,<2``, ``PyTorch 1.8``, ``PyTorch 1.8 or later``."""
+"""Versions of torch in such a file: ``torch==1.8.1``, ``torch>=1.8,<2``, ``PyTorch 1.8``, ``PyTorch 1.8 or later``.
+
+An environment that is called ``torch110`` names none.
+"""
 BOUND = re.compile(r"(?P<how>[=<>~!^]*)\s*v?(?P<major>\d+)(?:\.(?P<minor>\d+))?")
 OPEN = frozenset({">", ">=", "!=", "^"})
 """What newer versions fit as well."""

@@ -49,6 +49,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 JOINS = r"init_process_group\("
 OF_RANKS = re.compile(r"\bsampler\.set_epoch\(|\b(?:dist|distributed)\.\w+\(|\bDistributed(?:DataParallel|Sampler)\(")
 """What a part of a training calls that runs in its ranks."""
+OF_ANOTHER = re.compile(r"TYPE_CHECKING|\bversion_info\b|\bpython_version|\bPY[23]\b")
+"""Tests that hold for a type checker, or in another version of Python, which has other names (``unicode``)."""
 IMPORTS = {
     "dist": "import torch.distributed as dist",
     "mp": "import torch.multiprocessing as mp",
@@ -109,7 +111,7 @@ def _is_run(script: Script, read: ast.Name) -> bool:
         is_note = isinstance(above, (ast.arg, ast.AnnAssign)) and child is above.annotation
         if is_note or (isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)) and child is above.returns):
             return False
-        if isinstance(above, ast.If) and "TYPE_CHECKING" in script.code(above.test):
+        if isinstance(above, (ast.If, ast.IfExp)) and OF_ANOTHER.search(script.code(above.test)):
             return False
         child = above
     return True

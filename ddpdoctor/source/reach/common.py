@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.values.bound import at
-from ddpdoctor.source.values.sites import argument, is_spawn, seen_sites
+from ddpdoctor.source.values.sites import is_spawn, placed_argument, seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
@@ -65,7 +65,7 @@ def _is_common(tree: Tree, binding: Binding, depth: int) -> bool:
         return False
     name = binding.node.arg
     passed = [
-        (there, argument(site, function, name, spawned=is_spawn(there, site)))
+        placed_argument(tree, (there, site), function, name, spawned=is_spawn(there, site))
         for there, site in seen_sites(tree, function)
     ]
     return all(is_common_folder(there, each, depth - 1) for there, each in passed if each is not None)

@@ -11,7 +11,7 @@ from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, par
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.values.bound import OPTIONS, at, definition, given, returned, values
-from ddpdoctor.source.values.sites import SPAWN, argument, call_sites, passed
+from ddpdoctor.source.values.sites import SPAWN, call_sites, passed, placed_argument
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
@@ -86,7 +86,7 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
         return False
     calls = tree.callers(function) or (tree.relays(function) if tree.relays is not None else [])
     handed = [
-        (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
+        placed_argument(tree, (there, site), function, parameter.arg, spawned=resolve(there, site.func) in SPAWN)
         for there, site in calls
     ]
     return bool(handed) and all(

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.sites import STARTS, argument, call_sites, passed
+from ddpdoctor.source.values.sites import STARTS, call_sites, passed, placed_argument
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding
@@ -25,10 +25,10 @@ def handed(tree: Tree, parameter: Binding) -> list[tuple[Tree, ast.expr]] | None
     found = []
     for there, site in calls:
         spawned = resolve(there, site.func) in STARTS
-        given = argument(site, function, parameter.node.arg, spawned=spawned)
+        holds, given = placed_argument(tree, (there, site), function, parameter.node.arg, spawned=spawned)
         if given is None:
             return None
-        found.append((there, given))
+        found.append((holds, given))
     return found
 
 

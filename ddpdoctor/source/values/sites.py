@@ -252,6 +252,15 @@ def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) ->
     return default_of(function, name)
 
 
+def placed_argument(
+    own: Tree, site: tuple[Tree, ast.Call], function: Function, name: str, *, spawned: bool
+) -> tuple[Tree, ast.expr | None]:
+    """Return the same for a call of another file, with the tree that it stands in: a default stands in the own one."""
+    there, call = site
+    given = argument(call, function, name, spawned=spawned)
+    return own if given in own.parents else there, given
+
+
 def _packed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     """Return what the processes that a call starts are passed for a parameter; spawn puts their number before it."""
     words = {word.arg: word.value for word in call.keywords}
