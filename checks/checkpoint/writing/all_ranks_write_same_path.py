@@ -137,12 +137,22 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 def _is_made_by_some(script: Script, call: ast.Call, path: ast.expr) -> bool:
-    """Whether another line of the file, behind a test that can depend on the rank, makes the folder of an option."""
+    """Whether another line, behind a test that can depend on the rank, makes the folder of an option before this one.
+
+    One further down in the same function comes too late.
+    """
     options = (ast.Attribute, ast.Subscript)
     parts = {script.code(each) for each in ast.walk(script.value(path)) if isinstance(each, options)}
-    others = [each for each in script.calls("os.makedirs", "os.mkdir") if each is not call and each.args]
+    here = script.function(call)
+    others = [
+        each
+        for each in script.calls("os.makedirs", "os.mkdir")
+        if each.args and (each.lineno < call.lineno or script.function(each) is not here)
+    ]
     return any(
-        script.code(each.args[0]) in parts and any(guard.is_rankish(script.tree) for guard in script.guards(each))
+        each is not call
+        and script.code(each.args[0]) in parts
+        and any(guard.is_rankish(script.tree) for guard in script.guards(each))
         for each in others
     )
 

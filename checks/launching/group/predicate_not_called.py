@@ -63,6 +63,40 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
+@lint
+def never_holds(script: Script) -> Iterator[Finding]:
+    """Look for a barrier behind ``not evaluate`` where that is a function of the file, and no option."""
+    told = set()
+    for barrier in script.calls("torch.distributed.barrier"):
+        for guard in script.guards(barrier):
+            function = _function_denied(script, guard.test) if guard.holds else None
+            around = script.function(barrier)
+            if function is None or around in told:
+                continue
+            told.add(around)
+            name = function.id
+            yield Finding(
+                f"{name} is a function, so that not {name} never holds: nobody waits at this barrier",
+                (script.seen(guard.test, f"an option in the place of {name}"), script.seen(barrier)),
+                Fix(
+                    f"ask for an option of the function: {name} is none of its parameters",
+                    diff=f"+def {around.name if around else 'load'}(..., {name}=False):",
+                ),
+                script.place(guard.test),
+            )
+
+
+def _function_denied(script: Script, test: ast.expr) -> ast.Name | None:
+    """Return the function of the file that a test wants to be false, beside something else."""
+    for each in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else ():
+        match each:
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Name() as name) if not HELPER.match(name.id):
+                found = script.defined(name)
+                if found is not None and found[0] is script.tree and isinstance(found[1], ast.FunctionDef):
+                    return name
+    return None
+
+
 HELPER = re.compile(
     r"^(?:is_(?:main|master|primary|dist|distributed|rank|local_main|global)\w*|(?:get_)?(?:local_)?rank|get_world_size"
     r"|world_size)$"

@@ -11,7 +11,7 @@ share; the losses look right, and what rank 0 saves has seen one share of the da
 Compare a weight of the ranks after a few steps: `torch.distributed.all_gather` of `next(model.parameters()).sum()`
 gives another number for each rank. Reported in a source where the file makes the group, or calls the helper of the
 project that does, has the sampler, the optimizer and the steps, and nothing in its reach wraps a model or reduces
-gradients.
+gradients; or where nothing keeps what `DistributedDataParallel(model)` returns, and the model itself is trained.
 
 ## How to mend it
 
@@ -28,9 +28,11 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import INIT, Ailment, Evidence, Finding, Fix, Severity, dotted, lint
+from ddpdoctor.check import DDP, INIT, Ailment, Evidence, Finding, Fix, Severity, dotted, given, lint
 
 from ..._scripts.source import SAMPLER
+from ..gradients._thrown_away import OF_GRADIENTS
+from ..gradients._to_backward import backward_of, is_call_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -72,6 +74,28 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             ),
             script.place(first),
         )
+
+
+@lint
+def nobody_keeps_it(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for ``DistributedDataParallel(model)`` as a whole line, above a training of the model itself."""
+    lines = [each.value for each in script.nodes(ast.Expr)]
+    for wrap in script.calls(DDP):
+        model = given(wrap, 0, "module")
+        if wrap not in lines or model is None or project.does(OF_GRADIENTS):
+            continue
+        around = script.function(wrap) or script.module
+        calls = [node for node in ast.walk(around) if is_call_of(node, script.code(model))]
+        trained = ((each, backward_of(script, each, script.function(each) or around)) for each in calls)
+        call, backward = next((pair for pair in trained if pair[1] is not None), (None, None))
+        if isinstance(call, ast.Call) and backward is not None and call.lineno > wrap.lineno:
+            kept = f"{script.code(model)} = {script.code(wrap)}"
+            yield Finding(
+                f"nothing keeps the wrapper: {script.code(model)} itself is trained, and its gradients are not averaged",
+                (script.seen(wrap, kept), script.seen(call), script.seen(backward)),
+                Fix("keep what it returns", edits=(script.replaced(wrap, kept),)),
+                script.place(wrap),
+            )
 
 
 def _samplers_of_others(script: Script, project: Around) -> Iterator[Evidence]:
