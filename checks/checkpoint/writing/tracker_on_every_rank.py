@@ -102,7 +102,14 @@ def _parts(node: ast.expr) -> list[ast.expr]:
             return [inner]
         case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args):
             return [*args, text]
-        case ast.Call(func=function, args=args) if last_name(function) in {"join", "str", "int", "round", "format", "Path"}:
+        case ast.Call(func=function, args=args) if last_name(function) in {
+            "join",
+            "str",
+            "int",
+            "round",
+            "format",
+            "Path",
+        }:
             return args
         case ast.JoinedStr(values=values):
             return [each.value for each in values if isinstance(each, ast.FormattedValue)]

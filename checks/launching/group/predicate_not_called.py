@@ -80,7 +80,7 @@ def never_holds(script: Script) -> Iterator[Finding]:
                 (script.seen(guard.test, f"an option in the place of {name}"), script.seen(barrier)),
                 Fix(
                     f"ask for an option of the function: {name} is none of its parameters",
-                    diff=f"+def {around.name if around else 'load'}(..., {name}=False):",
+                    diff=f"+def {getattr(around, 'name', 'load')}(..., {name}=False):",
                 ),
                 script.place(guard.test),
             )

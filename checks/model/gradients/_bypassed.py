@@ -76,6 +76,24 @@ def _wrapper_of(tree: Tree, inner: ast.expr) -> str:
     return ""
 
 
+def bared(script: Script, called: ast.expr) -> ast.expr | None:
+    """Return the model whose ``module`` a variable holds where that is wrapped, and which it holds itself elsewhere."""
+    match script.held(called) if isinstance(called, ast.Name) else None:
+        case ast.IfExp(body=ast.Attribute(value=model, attr="module"), orelse=bare):
+            pass
+        case ast.IfExp(body=bare, orelse=ast.Attribute(value=model, attr="module")):
+            pass
+        case ast.Call(func=ast.Name(id="getattr"), args=[model, ast.Constant(value="module"), bare]):
+            pass
+        case _:
+            return None
+    return model if ast.unparse(model) == ast.unparse(bare) else None
+
+
+ASK = frozenset({"hasattr", "isinstance", "getattr", "print", "id"})
+"""Functions that are handed a model and call none."""
+
+
 def is_of_parts(script: Script, call: ast.Call, method: str) -> bool:
     """Whether a method of the bare model can compute the loss without parameters, from what a wrapped model returned.
 
@@ -91,6 +109,8 @@ def is_of_parts(script: Script, call: ast.Call, method: str) -> bool:
             continue
         if isinstance(node.func, (ast.Name, ast.Attribute)) and script.wrap(node.func) is not None:
             return True
+        if isinstance(node.func, ast.Name) and node.func.id in ASK:
+            continue
         if any(isinstance(each, (ast.Name, ast.Attribute)) and script.wrap(each) is not None for each in node.args):
             return True
     return not _takes_batches(script, call)

@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 
 from ..._ledgers.ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
-from ._bypassed import EXCHANGES, averages_weights, called_past, is_of_parts, mend
+from ._bypassed import EXCHANGES, averages_weights, bared, called_past, is_of_parts, mend
 from ._thrown_away import OF_GRADIENTS, thrown_away
 from ._to_backward import backward_of, is_call_of, is_without_gradients
 from ._wrappers import wrappers
@@ -143,6 +143,32 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 @lint
+def by_another_name(script: Script) -> Iterator[Finding]:
+    """Look for ``bare = model.module if isinstance(model, DistributedDataParallel) else model``, which is trained."""
+    for call in script.nodes(ast.Call):
+        model = bared(script, call.func)
+        wrap = script.wrap(model) if model is not None else None
+        if (
+            model is None
+            or wrap is None
+            or wrap.kind != "DistributedDataParallel"
+            or is_without_gradients(script, call)
+        ):
+            continue
+        around, name = script.function(call) or script.module, script.code(model)
+        if re.search(OF_GRADIENTS, script.text) or any(is_call_of(node, name) for node in ast.walk(around)):
+            continue
+        if (backward := backward_of(script, call, around)) is not None:
+            bare = script.code(call.func)
+            yield Finding(
+                f"{bare} is {name}.module where {name} is wrapped: its gradients are not averaged",
+                (script.seen(call, f"{name}(...)"), script.seen(wrap.call), script.seen(backward)),
+                Fix("call the wrapped model", edits=(script.replaced(call.func, name),)),
+                script.place(call),
+            )
+
+
+@lint
 def handed_on(script: Script) -> Iterator[Finding]:
     """Look for ``model.module`` that a function of the project calls, and whose result goes backward."""
     for call in script.nodes(ast.Call):
@@ -186,7 +212,8 @@ def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
     """Return the call that is certain to have wrapped a model, and what it wraps it in."""
     wrap = script.wrap(model)
     if wrap is not None:
-        return (wrap.call, wrap.kind) if wrap.sure and wrap.kind == "DistributedDataParallel" else None
+        is_certain = wrap.sure or wrap.in_ranks
+        return (wrap.call, wrap.kind) if is_certain and wrap.kind == "DistributedDataParallel" else None
     for call, name, bare in wrappers(script):
         if script.code(model) == name == (script.code(bare) if bare is not None else "") and call.lineno < model.lineno:
             return call, f"the wrapper that {script.code(call.func)} returns"

@@ -85,13 +85,14 @@ def nobody_keeps_it(script: Script, project: Around) -> Iterator[Finding]:
         if wrap not in lines or model is None or project.does(OF_GRADIENTS):
             continue
         around = script.function(wrap) or script.module
-        calls = [node for node in ast.walk(around) if is_call_of(node, script.code(model))]
+        name = script.code(model)
+        calls = [each for each in ast.walk(around) if isinstance(each, ast.Call) and is_call_of(each, name)]
         trained = ((each, backward_of(script, each, script.function(each) or around)) for each in calls)
         call, backward = next((pair for pair in trained if pair[1] is not None), (None, None))
-        if isinstance(call, ast.Call) and backward is not None and call.lineno > wrap.lineno:
-            kept = f"{script.code(model)} = {script.code(wrap)}"
+        if call is not None and backward is not None and call.lineno > wrap.lineno:
+            kept = f"{name} = {script.code(wrap)}"
             yield Finding(
-                f"nothing keeps the wrapper: {script.code(model)} itself is trained, and its gradients are not averaged",
+                f"nothing keeps the wrapper: {name} itself is trained, and its gradients are not averaged",
                 (script.seen(wrap, kept), script.seen(call), script.seen(backward)),
                 Fix("keep what it returns", edits=(script.replaced(wrap, kept),)),
                 script.place(wrap),
