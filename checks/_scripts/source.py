@@ -193,10 +193,11 @@ EVALUATION = re.compile("val|test|eval|dev", re.IGNORECASE)
 
 
 def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
-    """Yield the variables of loaders whose sampler is certainly a DistributedSampler, with the sampler."""
+    """Yield the variables of loaders whose sampler is a DistributedSampler where there are several ranks, with it."""
     for loader in script.calls(LOADER):
         sampler, name = keyword(loader, "sampler"), target(script, loader)
-        made = script.held(sampler) if isinstance(sampler, (ast.Name, ast.Attribute)) else sampler
+        held = script.held(sampler) if isinstance(sampler, (ast.Name, ast.Attribute)) else sampler
+        made = script.of_several(held) if held is not None else None
         if not isinstance(made, ast.Call) or name is None or script.resolve(made.func) != SAMPLER:
             continue
         if not gives_all(made):

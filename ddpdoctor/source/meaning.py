@@ -14,7 +14,7 @@ from ddpdoctor.source.text.tree import FUNCTIONS, Function, Kind, Tree
 from ddpdoctor.source.text.written import Written
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.loader_kinds import loader_kind
-from ddpdoctor.source.values import bound
+from ddpdoctor.source.values import bound, parsed
 from ddpdoctor.source.values.made import is_made
 from ddpdoctor.source.values.sites import argument, call_sites, some_sites
 
@@ -121,11 +121,11 @@ class Meaning(Written):
 
     def options(self) -> dict[str, ast.Call]:
         """Return the calls of ``add_argument``, by the attribute that they fill."""
-        return bound.options(self.tree)
+        return parsed.options(self.tree)
 
     def is_parsed(self, node: ast.expr) -> bool:
         """Whether a name holds what an argument parser returned, and nothing else."""
-        return isinstance(node, ast.Name) and bound.is_parsed(self.tree, node)
+        return isinstance(node, ast.Name) and parsed.is_parsed(self.tree, node)
 
     def made_by(self, node: ast.expr, *paths: str) -> ast.Call | None:
         """Return the call that made what an expression holds, on every way, if it is of one of these full names.

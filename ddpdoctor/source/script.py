@@ -14,6 +14,7 @@ from ddpdoctor.source.libraries import ACCELERATES, TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach import guards, personal, rank_facts, rankish, who
+from ddpdoctor.source.reach.alone import of_several
 from ddpdoctor.source.reach.refused import is_refused
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
@@ -154,6 +155,10 @@ class Script(Meaning):
         if not any(self._calls.get(path) for path in wrapped.KINDS):
             return None
         return wrapped.wrap_at(self.tree, node)
+
+    def of_several(self, node: ast.expr) -> ast.expr:
+        """Return what a choice between one process and several is where there are several."""
+        return of_several(self.tree, node)
 
     def is_wrapped_abroad(self, node: ast.expr) -> bool:
         """Whether a variable can hold a model that a function of another file has wrapped in DDP."""

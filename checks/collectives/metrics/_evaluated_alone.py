@@ -55,6 +55,10 @@ def _seen(script: Script, project: Around, tree: Tree, guard: Guard) -> Evidence
     return Evidence(f"one rank alone comes there, {guard.words}", "", f"{path}:{guard.test.lineno}")
 
 
+def _is_of_one_process(script: Script, tree: Tree, node: ast.AST) -> bool:
+    return any(each.is_alone(tree) for each in script.guards_in(tree, node))
+
+
 def _guard(
     script: Script, place: tuple[Tree, ast.AST], handed: AbstractSet[ast.AST], depth: int
 ) -> tuple[Tree, Guard] | None:
@@ -67,6 +71,6 @@ def _guard(
     function = tree.function(node)
     if own is not None or depth == 0 or not isinstance(function, ast.FunctionDef):
         return (tree, own) if own is not None else None
-    sites = script.sites_in(tree, function)
+    sites = [each for each in script.sites_in(tree, function) if not _is_of_one_process(script, *each)]
     found = [_guard(script, each, handed, depth - 1) for each in sites if each[1] in handed or not handed]
     return found[0] if found and all(found) else None

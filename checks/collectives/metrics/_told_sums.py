@@ -31,7 +31,8 @@ def told_after(script: Script, loop: ast.For, held: str) -> ast.AST | None:
         read = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         if isinstance(node, (ast.Assign, ast.AugAssign)) and names & read:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {each.id for each in targets if isinstance(each, ast.Name)}
+            filled = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+            names |= {each.id for each in filled if isinstance(each, ast.Name)}
         if names & read and (owner := _filled(node)) is not None:
             names.add(owner)
         if isinstance(node, ast.Compare) and names & read and BEST.search(ast.unparse(node)):

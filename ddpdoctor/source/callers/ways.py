@@ -10,7 +10,7 @@ from ddpdoctor.source.arguments import given, keyword
 from ddpdoctor.source.reach.alone import SEVERAL
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.bound import options
+from ddpdoctor.source.values.parsed import options
 from ddpdoctor.source.values.sites import SPAWN
 
 if TYPE_CHECKING:

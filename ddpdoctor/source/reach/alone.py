@@ -19,6 +19,7 @@ DISTRIBUTED = re.compile(
 SEVERAL = re.compile(r"dist|ddp|initialized|parallel|multi_?(?:gpu|proc)|launcher|world_?size|n_?gpus", re.IGNORECASE)
 """Words of a test that asks whether there are several processes."""
 WRAPPER = "DistributedDataParallel"
+Compared = dict[bool, set[tuple[type[ast.cmpop], str]]]
 
 
 def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
@@ -30,8 +31,8 @@ def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
             return isinstance(operator, ast.And) == holds and any(is_alone(tree, each, holds=holds) for each in parts)
         case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
             return (resolve(tree, kind) or "").rpartition(".")[2] == ("DataParallel" if holds else WRAPPER)
-        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=1)]):
-            return isinstance(operator, ast.Eq if holds else (ast.Gt, ast.NotEq)) and _is_several(left)
+        case ast.Compare(left=left, ops=[operator], comparators=[number]):
+            return _is_compared(left, (type(operator), ast.unparse(number)), holds=holds)
         case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]) | ast.Subscript():
             return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
     return False
@@ -43,6 +44,30 @@ def is_flag_of_one_process(test: ast.expr) -> bool:
         return False
     named = test.operand.func if isinstance(test.operand, ast.Call) else test.operand
     return bool(DISTRIBUTED.search((dotted(named) or "").rpartition(".")[2]))
+
+
+COUNTED: Compared = {True: {(ast.Eq, "1")}, False: {(ast.Gt, "1"), (ast.NotEq, "1")}}
+"""How a count of processes is compared where there is one, by whether that holds."""
+UNSET: Compared = {True: {(ast.Eq, "-1"), (ast.Lt, "0")}, False: {(ast.NotEq, "-1"), (ast.GtE, "0"), (ast.Gt, "-1")}}
+"""How the local rank is, which is -1 where no launcher has set it."""
+
+
+def _is_compared(named: ast.expr, how: tuple[type[ast.cmpop], str], *, holds: bool) -> bool:
+    if (dotted(named) or "").rpartition(".")[2] == "local_rank":
+        return how in UNSET[holds]
+    return how in COUNTED[holds] and _is_several(named)
+
+
+def of_several(tree: Tree, node: ast.expr) -> ast.expr:
+    """Return what a choice is where there are several processes: ``None if args.local_rank == -1 else sampler``."""
+    while isinstance(node, ast.IfExp):
+        if is_alone(tree, node.test, holds=True):
+            node = node.orelse
+        elif is_alone(tree, node.test, holds=False):
+            node = node.body
+        else:
+            break
+    return node
 
 
 def _is_several(named: ast.expr) -> bool:

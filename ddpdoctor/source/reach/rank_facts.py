@@ -14,13 +14,12 @@ from ddpdoctor.source.values.bound import (
     definition,
     given,
     is_of_options,
-    is_parsed,
-    options,
     returned,
     values,
     variable,
 )
 from ddpdoctor.source.values.handed import calls_abroad, handed
+from ddpdoctor.source.values.parsed import knows_option
 from ddpdoctor.source.values.sites import SPAWN, argument, call_sites
 
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ def _option(tree: Tree, node: ast.expr) -> Fact | None:
             made = [each.value for each in values(tree, base)]
             if made and all(isinstance(each, ast.Call) and _is_of_transformers(tree, each) for each in made):
                 return Fact.LOCAL_RANK
-            return Fact.LOCAL_RANK if is_parsed(tree, base) and "local_rank" in options(tree) else None
+            return Fact.LOCAL_RANK if knows_option(tree, base, "local_rank") else None
     return None
 
 

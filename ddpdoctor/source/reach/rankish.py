@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.arguments import given as argument_at
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.bound import OPTIONS, given, is_of_options, is_parsed, values
+from ddpdoctor.source.values.bound import OPTIONS, given, is_of_options, values
+from ddpdoctor.source.values.parsed import is_parsed
 from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP, FSDP
 
 if TYPE_CHECKING:

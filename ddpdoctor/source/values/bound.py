@@ -10,7 +10,7 @@ from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import LONGEST, resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.values.handed import handed
-from ddpdoctor.source.values.sites import made_of, passed
+from ddpdoctor.source.values.sites import made_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
 """Names of what holds the options of a run."""
 GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
-PARSERS = {"parse_args", "parse_known_args"}
 
 
 def variable(tree: Tree, node: ast.expr) -> str | None:
@@ -116,40 +115,6 @@ def value(tree: Tree, node: ast.expr) -> ast.expr:
 def is_of_options(node: ast.Attribute) -> bool:
     """Whether an attribute is one of the options of a run, by the names before it: ``args.x``, ``self.cfg.train.x``."""
     return any(OPTIONS.match(each) for each in (dotted(node.value) or "").split("."))
-
-
-def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:
-    """Whether a name holds what an argument parser returned, and nothing else."""
-    bindings = tree.lookup(base.id, base)
-    return bool(bindings) and all(_is_parsed(tree, each, depth) for each in bindings)
-
-
-def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
-    if isinstance(binding.node, ast.arg):
-        given = passed(tree, binding) or []
-        return bool(given) and all(
-            isinstance(each, ast.Name) and depth > 0 and is_parsed(tree, each, depth - 1) for each in given
-        )
-    match binding.value:
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name in PARSERS
-        case ast.Call(func=ast.Name() as function, args=[]):
-            found = answers(tree, function) if depth else []
-            return bool(found) and all(_is_parsed(there, Binding(each, each), depth - 1) for there, each in found)
-        case ast.Name() as name:
-            return depth > 0 and is_parsed(tree, name, depth - 1)
-    return False
-
-
-def options(tree: Tree) -> dict[str, ast.Call]:
-    """Return the calls of ``add_argument`` of a file, by the attribute that they fill."""
-    found: dict[str, ast.Call] = {}
-    for node in tree.of(ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            if names:
-                found[max(names, key=len).lstrip("-").replace("-", "_")] = node
-    return found
 
 
 def function_named(tree: Tree, node: ast.expr) -> Function | None:

@@ -48,9 +48,10 @@ def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
         return None
     sites = []
     for node in tree.read.get(function.name, ()):
-        if not any(binding.node is function for binding in tree.lookup(node.id, node)):
-            continue
         call = tree.parents[node]
+        is_asked = isinstance(call, (ast.UnaryOp, ast.If))  # whether there is one, which calls nobody
+        if is_asked or not any(binding.node is function for binding in tree.lookup(node.id, node)):
+            continue
         if (started := process_of(tree, node) or _spawned_partly(tree, node)) is not None:
             sites.append(started)
             continue
