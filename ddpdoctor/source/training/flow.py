@@ -18,6 +18,7 @@ from ddpdoctor.source.training.containers import ANY, Key, Place, given_to, put_
 from ddpdoctor.source.training.epochs import PASS_ON
 from ddpdoctor.source.training.holding import has_unknown_bases, in_force, reads, taken, tree_values
 from ddpdoctor.source.training.loader_kinds import loader_kind
+from ddpdoctor.source.training.objects import read_outside
 from ddpdoctor.source.values.sites import SPAWN, call_sites, seen_sites, some_sites
 
 LOADERS = frozenset(
@@ -191,8 +192,9 @@ def _bound(tree: Tree, node: ast.AST, found: Flow) -> list[tuple[Tree, ast.AST]]
     """Return where the variables are read that are given an expression."""
     uses: list[tuple[Tree, ast.AST]] = []
     for scope, name, binding in tree_values(tree).get(node, ()):
-        if isinstance(scope, ast.ClassDef) and name.startswith("self.") and has_unknown_bases(tree, scope):
-            found.escapes = True
+        if isinstance(scope, ast.ClassDef) and name.startswith("self."):
+            found.escapes |= has_unknown_bases(tree, scope)
+            uses += read_outside(tree, scope, name, node)
         uses += [(tree, each) for each in reads(tree, scope, name) if in_force(tree, binding, each)]
     found.escapes |= node not in tree_values(tree)
     return uses
