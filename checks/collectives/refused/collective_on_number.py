@@ -5,7 +5,7 @@
 `dist.all_reduce(loss.item())` is a TypeError: collectives work on tensors, in place. And `total =
 dist.all_reduce(total)` makes total None: what a collective computes stands in the tensor that it was given. The
 operation is one of `dist.ReduceOp`, not its name as text; `all_gather_object` fills a list that it is given, with a
-place for each rank; `new_group` takes a list of ranks.
+place for each rank, and `broadcast_object_list` takes a list on all ranks; `new_group` takes a list of ranks.
 
 ## How to be sure
 
@@ -234,6 +234,26 @@ def of_the_objects(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(
             "make the list first",
             diff=f"+objects = [None] * dist.get_world_size()\n dist.{name}(objects, mine)",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"in broadcast_object_list\n[^\n]*object_list[^\n]*\n(?:[ ~^]*\n)?TypeError: "
+    r"(?:object of type '(?P<none>\w+)' has no len|'(?P<kind>\w+)' object does not support item)"
+)
+def of_what_is_sent(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find the list that one rank alone has made, or the object itself that was to be in a list."""
+    kind = match["none"] or match["kind"]
+    yield Finding(
+        f"broadcast_object_list is given {'None' if kind == 'NoneType' else f'a {kind}'}, and takes a list: on the "
+        "other ranks as well, as long as on the rank that sends",
+        (record.proof(None, "a list, as long as on src"),),
+        Fix(
+            "make the list on all ranks; what src has put into it takes the place of what the others have",
+            diff="-dist.broadcast_object_list(config, src=0)\n+objects = [config if dist.get_rank() == 0 else None]\n"
+            "+dist.broadcast_object_list(objects, src=0)\n+config = objects[0]",
         ),
         record.place,
     )
