@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
+from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import (
     Ambiguity,
     Evidence,
@@ -276,6 +277,20 @@ def test_a_command_that_a_step_starts_says_where_its_hosts_meet(monkeypatch: pyt
     assert launch is not None
     assert (launch.nodes, launch.node, launch.master, launch.port, launch.rdzv_id) == (4, 3, "a", 29511, "7")
     assert launch.job == "17 0"
+
+
+@pytest.mark.parametrize(("tasks", "nodes", "refused"), [("8", "4", True), ("8", "8", False), ("4", "4", False)])
+def test_a_torchrun_in_each_of_several_tasks_of_a_host_is_refused(
+    tasks: str, nodes: str, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    """There would be more torchruns than nodes; where each task is a node of its own, there are not."""
+    for name, value in {**SLURM, "SLURM_STEP_NUM_TASKS": tasks}.items():
+        monkeypatch.setenv(name, value)
+    command = ("torchrun", f"--nnodes={nodes}", "--rdzv_backend=c10d", "--rdzv_endpoint=a:29511", "train.py")
+    expected = pytest.raises(BadTarget, match="8 processes on 4 hosts") if refused else nullcontext()
+
+    with expected:
+        assert launch_of_several(None, command) is not None
 
 
 def test_ranks_numbered_by_hand_without_a_number_of_hosts() -> None:

@@ -164,6 +164,12 @@ def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Laun
     if (
         started := launch_of(command)
     ) is not None:  # what srun starts may be a torchrun, which then says where they meet
+        if (tasks := launch.world_size or 0) > (launch.nodes or tasks) == started.nodes:
+            raise BadTarget(
+                f"{launch.launcher} has started {tasks} processes on {launch.nodes} hosts, and each would start "
+                f"this {started.launcher} of {started.nodes} nodes: let it start one on each host (srun "
+                "--ntasks-per-node=1, mpirun --map-by ppr:1:node)"
+            )
         launch = replace(started, node=launch.node if started.node is None else started.node, job=launch.job)
     if expect is not None:
         launch = replace(launch, nodes=expect, by=launch.by or f"--expect {expect}")
