@@ -20,7 +20,7 @@ from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.events.from_hosts import stalled_from
 from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, joining_line
-from ddpdoctor.watch.events.process import Left, Progress
+from ddpdoctor.watch.events.process import Joining, Left, Progress
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
@@ -239,15 +239,15 @@ def test_a_connection_of_this_host_has_no_network_that_can_break(address: str, *
 
 def test_a_rank_that_two_hosts_have_is_named(ddpdoctor: Run, tmp_path: Path) -> None:
     """Each host says which of its ranks wait in init_process_group, in one log; ranks of their own are well."""
-    twice = [joining_line(waits(0, JOINING, BACKWARD), host) for host in "ab"]
-    apart = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "b")]
+    twice = [joining_line(waits(0, JOINING, BACKWARD), host, {}) for host in "ab"]
+    apart = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "b", {})]
     for lines in (twice, apart):
         (tmp_path / "log").write_text("\n".join(["ddpdoctor: no failure", *lines, ""]))
         said = ddpdoctor("explain", str(tmp_path / "log")).stdout
         assert ("a and b both have a rank 0 of 2 in init_process_group, and nobody is 1" in said) is (lines is twice), (
             said
         )
-    again = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "a"), twice[1]]
+    again = [twice[0], joining_line(waits(1, JOINING, BACKWARD), "a", {}), twice[1]]
     (tmp_path / "log").write_text("\n".join([*again, ""]))
     assert "both have" not in ddpdoctor("explain", str(tmp_path / "log")).stdout, "a host's last line is its own"
 
@@ -265,3 +265,23 @@ def test_a_rank_that_left_by_its_status_is_told_by_it(ddpdoctor: Run, tmp_path: 
 
     assert "rank 1 has left by os._exit(3) on b, after 3 steps" in said
     assert "where train.py:7, rank 1" in said
+
+
+@pytest.mark.parametrize(
+    ("port", "store", "is_named"), [(29501, "", True), (29500, "", False), (29501, "29501", False)]
+)
+def test_ranks_that_wait_at_different_ports_are_named(
+    ddpdoctor: Run, tmp_path: Path, port: int, store: str, *, is_named: bool
+) -> None:
+    """Each host misses the ranks of the other alone. torchrun chooses a port anew with each start, for all hosts."""
+    for rank, (host, at) in enumerate((("a", 29500), ("b", port))):
+        told = Joining(
+            pid=1, time=0.0, rank=rank, world_size=2, backend="gloo", address=f"10.0.0.1:{at}", store_port=store
+        )
+        line = joining_line(waits(rank, JOINING, BACKWARD), host, {rank: told})
+        (tmp_path / host).write_text(f"begins\n{line}\n")
+    said = " ".join(ddpdoctor("explain", str(tmp_path / "a"), str(tmp_path / "b")).stdout.split())
+
+    wanted = "rank 1 on b waits in init_process_group at 10.0.0.1:29501, and rank 0 on a at 10.0.0.1:29500"
+    assert (wanted in said) is is_named
+    assert ("export MASTER_PORT=29500 # on b" in said) is is_named

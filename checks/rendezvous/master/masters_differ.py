@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     HOST_LINE,
+    RANKS_LINE,
     Ailment,
     Evidence,
     Finding,
@@ -38,11 +39,13 @@ from ddpdoctor.check import (
     Record,
     Severity,
     is_loopback,
+    joining_from,
     log_pattern,
     probe,
 )
 
 from ..._hosts.cluster import groups, hosts_to_compare
+from ..numbers._of_hosts import CAME
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -66,6 +69,31 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
             yield from _lead_elsewhere(hosts)
         else:
             yield from _differ(hosts, "master", "MASTER_ADDR")
+
+
+@log_pattern(RANKS_LINE, context=(CAME,))
+def as_ranks_waited(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare the ports at which the ranks of each host wait in init_process_group, as the watch there has told it."""
+    told = list(log.find(RANKS_LINE))
+    if told[0][0] is not record or log.first(CAME):
+        return
+    waits = [
+        (rank, host, address)
+        for host, (_, ranks) in joining_from(match[1] for _, match in told).items()
+        for rank, address in sorted(ranks.items())
+        if address.rpartition(":")[2].isdecimal()
+    ]
+    if len({address.rpartition(":")[2] for _, _, address in waits}) < 2:  # noqa: PLR2004 - to differ takes two
+        return
+    rank, name, right = min(waits)
+    odd, there, wrong = next(each for each in sorted(waits) if each[2].rpartition(":")[2] != right.rpartition(":")[2])
+    port = right.rpartition(":")[2]
+    yield Finding(
+        f"rank {odd} on {there} waits in init_process_group at {wrong}, and rank {rank} on {name} at {right}",
+        tuple(Evidence(f"rank {each}: {address}", "the same port on all hosts", host) for each, host, address in waits),
+        Fix("set the same MASTER_PORT on all hosts", command=f"export MASTER_PORT={port}   # on {there}"),
+        Place(variable="MASTER_PORT", host=there),
+    )
 
 
 def _lead_elsewhere(hosts: tuple[Host, ...]) -> Iterator[Finding]:

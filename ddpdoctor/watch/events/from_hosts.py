@@ -15,15 +15,15 @@ from ddpdoctor.watch.events.process import Left
 MOST = 100_000  # ranks
 
 
-def joining_from(lines: Iterable[str]) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Return of each host whose last line is of ranks that join how many they wait for, and which they are."""
-    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+def joining_from(lines: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
+    """Return of each host whose last line is of ranks that join how many they wait for, which they are, and where."""
+    found: dict[str, tuple[int, dict[int, str]]] = {}
     for line in lines:
         try:
             data = json.loads(line)
             host = str(data["host"])
             found.pop(host, None)
-            found[host] = int(data["world"]), tuple(map(int, data["joining"]))
+            found[host] = int(data["world"]), {int(rank): str(address) for rank, address in data["joining"]}
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.lines import RANKS
@@ -14,7 +14,7 @@ from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 if TYPE_CHECKING:
     from ddpdoctor.watch.events.data import EpochStarted
     from ddpdoctor.watch.events.files import Loaded
-    from ddpdoctor.watch.events.process import Left, Progress
+    from ddpdoctor.watch.events.process import Joining, Left, Progress
 
 DEEP = 12  # lines of a stack
 MOST = 100_000  # ranks
@@ -40,9 +40,16 @@ def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> s
     return RANKS + json.dumps({**data, "loaders": _loaders(epochs)})
 
 
-def joining_line(event: Stalled, host: str) -> str:
-    """Return the line of a host whose ranks wait in init_process_group: which they say that they are; empty else."""
-    joining = [each.rank for each in event.ranks if each.operation == JOINING]
+def joining_line(event: Stalled, host: str, told: Mapping[int, Joining]) -> str:
+    """Return the line of a host whose ranks wait in init_process_group: which they say that they are, and where.
+
+    Empty where none does. Where torchrun's store is, torchrun has told all of them, anew with each start.
+    """
+    joining = [
+        (each.rank, "" if (own := told.get(each.rank)) is None or own.store_port else own.address)
+        for each in event.ranks
+        if each.operation == JOINING
+    ]
     if not joining:
         return ""
     return RANKS + json.dumps(

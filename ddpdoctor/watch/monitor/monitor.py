@@ -16,6 +16,7 @@ from ddpdoctor.watch.events import (
     Failed,
     FailedAlone,
     Joined,
+    Joining,
     Left,
     Loaded,
     PeerLost,
@@ -159,7 +160,7 @@ class Monitor:
                 if isinstance(event, Stalled) and not any(map(is_fault, found)):
                     self._line = as_line(event, socket.gethostname(), each.training.of(EpochStarted))
                     each.lined_at = time.monotonic() if self._line else 0.0
-                    self._line = self._line or joining_line(event, socket.gethostname())
+                    self._line = self._line or joining_line(event, socket.gethostname(), each.training.by_rank(Joining))
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self.tell(found)
         if each.goes_on:
