@@ -7,6 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import last_name
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -30,6 +32,8 @@ def assigned(around: ast.AST) -> list[tuple[set[str], ast.expr, ast.stmt]]:
     found: list[tuple[set[str], ast.expr, ast.stmt]] = []
     for node in ast.walk(around):
         match node:
+            case ast.Assign(targets=[ast.Tuple(elts=takers)], value=ast.Tuple(elts=parts)) if len(takers) == len(parts):
+                found += [({ast.unparse(taker)}, part, node) for taker, part in zip(takers, parts, strict=True)]
             case ast.Assign(targets=targets, value=value):
                 names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
                 found.append((names, value, node))
@@ -42,7 +46,11 @@ def assigned(around: ast.AST) -> list[tuple[set[str], ast.expr, ast.stmt]]:
 
 
 def product_of(script: Script, logits: ast.expr, around: ast.AST, before: int = LAST) -> ast.expr | None:
-    """Return the product that logits are before a line, up to a factor: of what is not gathered with what is."""
+    """Return the product that logits are before a line, up to a factor: of what is not gathered with what is.
+
+    Of several that are side by side, the first.
+    """
+    logits = _first_columns(script, logits)
     gathered, products = _flow(script, around, before)
     names = [each.id for each in ast.walk(logits) if isinstance(each, ast.Name)]
     inner = _products(script, logits)
@@ -54,6 +62,16 @@ def product_of(script: Script, logits: ast.expr, around: ast.AST, before: int = 
         return None
     left, right = (_is_gathered(each, gathered) for each in operands)
     return found[0] if right and not left else None
+
+
+def _first_columns(script: Script, logits: ast.expr) -> ast.expr:
+    """Return what has the first columns of logits: ``ab`` of ``torch.cat([ab, aa], dim=1)``."""
+    if isinstance(logits, ast.Call) and script.resolve(logits.func) in {"torch.cat", "torch.concat", "torch.hstack"}:
+        told = [each.value for each in logits.keywords if each.arg == "dim"] or logits.args[1:2]
+        sideways = any(ast.unparse(each) in {"1", "-1"} for each in told) or last_name(logits.func) == "hstack"
+        if sideways and logits.args and isinstance(logits.args[0], (ast.List, ast.Tuple)) and logits.args[0].elts:
+            return logits.args[0].elts[0]
+    return logits
 
 
 def _flow(script: Script, around: ast.AST, before: int) -> tuple[set[str], dict[str, ast.expr]]:

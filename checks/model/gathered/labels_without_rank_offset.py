@@ -51,6 +51,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a loss of rows of this rank, over columns of all, whose labels count from 0."""
     if "arange" not in script.text or not GATHERS.search(script.text):
         return
+    told: set[ast.Call] = set()
     for call in script.nodes(ast.Call):
         if script.resolve(call.func) != LOSSES[0] and not script.made_by(call.func, LOSSES[1]):
             continue
@@ -60,7 +61,8 @@ def in_source(script: Script) -> Iterator[Finding]:
             continue
         labels = _counted(script, given[1], around)
         product = product_of(script, given[0], around) if labels is not None else None
-        if labels is not None and product is not None:
+        if labels is not None and product is not None and labels not in told:
+            told.add(labels)
             right = f"dist.get_rank() * {script.code(labels.args[0])} + {script.code(labels)}"
             yield Finding(
                 "the labels count from 0 on every rank, where the columns are those of all ranks: all but rank 0 learn "
