@@ -17,7 +17,7 @@ from ddpdoctor.check import (
     Wrapped,
 )
 
-from .._ledgers.flows import made_of_share
+from .._ledgers.cut import made_of_share
 from .._ledgers.ledger import built, of_all_ranks, sheet
 from .._ledgers.sheets import EXCLUSIVE, Sheet
 from .._ledgers.updates import updates

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
 
-from .._ledgers.flows import is_cut
+from .._ledgers.cut import is_cut
 from .metrics import part_around
 
 TOGETHER = re.compile(r"reduce|gather|sync|broadcast|psum|exchange|collect|consensus", re.IGNORECASE)

@@ -138,29 +138,6 @@ def _handed(around: ast.AST) -> set[str]:
     return {each.id for each in given if isinstance(each, ast.Name)}
 
 
-def made_of_share(site: Site) -> bool:
-    """Whether what a line makes is made of a part that is cut by the rank: ``Subset(data, range(rank, n, world))``."""
-    around = part_around(site)
-    flow = Flow(around)
-    for node in ast.walk(around):
-        if isinstance(node, (ast.Assign, ast.Return, ast.Expr)) and node.lineno <= site.line <= (node.end_lineno or 0):
-            names = names_in(node.value) if node.value is not None else set()
-            values = [value for name in flow.of(names) for value in flow.values.get(name, ())]
-            if any(is_cut(part) for value in (node.value, *values) if value is not None for part in ast.walk(value)):
-                return True
-    return False
-
-
-def is_cut(node: ast.AST) -> bool:
-    """Whether an expression takes a rank's part: ``samples[rank::world]``, ``range(rank, n, world)``."""
-    match node:
-        case ast.Slice():
-            return bool(RANK.search(ast.unparse(node)))
-        case ast.Call(func=called, args=args) if last_name(called) in {"range", "islice", "arange"}:
-            return any(RANK.search(ast.unparse(each)) for each in args)
-    return False
-
-
 def summed_in(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
     """Return the names that are added up, and of those of which a part is: which one."""
     names: set[str] = set()

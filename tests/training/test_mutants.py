@@ -132,6 +132,8 @@ NAMED = {
     ("contrast", "each rank draws the same noise"): "same-noise-on-ranks",
     ("tissue", "the crops are drawn alike on all ranks"): "same-noise-on-ranks",
     ("tissue", "the quotient is formed of each share, and averaged"): "metric-averaged-unweighted",
+    ("tissue", "the validation takes the part of rank 0"): "evaluation-samples-repeated",
+    ("sentiment", "the shares of the validation overlap"): "evaluation-samples-repeated",
     ("tissue", "the union is of one rank"): "evaluation-partly-of-one-rank",
     ("sentiment", "false negatives are of one rank"): "evaluation-partly-of-one-rank",
     ("sentiment", "F1 is formed of each share, and averaged"): "metric-of-shares-averaged",
@@ -142,6 +144,7 @@ NAMED = {
     ("ddpm", "scaled twice before the step, as nothing is unscaled"): "clipped-before-unscaling",
     ("ddpm", "no_sync on the last"): "no-sync-on-last-batch",
     ("tasks", "one of five sums is of one rank"): "evaluation-partly-of-one-rank",
+    ("tasks", "the sums are of one rank"): "metric-of-one-rank",
     ("tasks", "the sums are added up twice"): "summed-twice",
     ("tasks", "the heads are cleared on rank 0 alone"): "gradients-cleared-on-some-ranks",
 }

@@ -147,7 +147,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         return
     if training.of(Monitored) or any(sent[0] not in HANDED_OUT for each in ranks.values() for sent in each.told.sent):
         return  # what decides by the metric is compared itself
-    if not event.number and not event.at_end:
+    if not event.number and not event.at_end and not any(training.before(event, site=event.site)):
         return  # one in the midst of the training is not yet a habit
     if write_parts(ranks, training) or says_rank(event.site.file) or not adds_up(event.site):
         return

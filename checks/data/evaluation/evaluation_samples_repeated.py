@@ -12,6 +12,10 @@ Compare the number of samples that all ranks evaluated with the length of the da
 of all ranks where the sampler does not shuffle. In a running training (`ddpdoctor run`) it reports an evaluation by a
 DistributedSampler that fills up, after which sums are reduced, and nothing is gathered that could be cut.
 
+So of parts that the script lists itself, a Subset or a list as a sampler, at equal steps: it is a warning where they
+overlap by more than a tenth, or are one for all ranks though the source cuts by their number
+(`range(0, len(dataset), world_size)`), and something is then reduced or gathered.
+
 ## How to mend it
 
 Drop the surplus after gathering (`accelerator.gather_for_metrics` does), or give each rank its share without padding,
@@ -45,6 +49,7 @@ from ddpdoctor.check import (
 
 from ..._evaluation.evaluations import evaluation, sharded
 from .._words import at, counted, shown
+from ._own_parts import is_one_for_all, overlap, own_parts
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
@@ -112,3 +117,35 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
         MEND,
         place(event.site),
     )  # fmt: skip
+
+
+@watch(Evaluated)
+def of_lists(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for parts that the script has listed for its ranks, and that overlap, or are one for all."""
+    ranks = evaluation(event, training)
+    parts = own_parts(ranks, training)
+    made = next((each.started.made for each in ranks.values()), None)
+    operations = {operation for each in ranks.values() for operation, *_ in each.told.sent}
+    if not parts or made is None or not operations:
+        return
+    twice = overlap(parts)
+    same = not twice and is_one_for_all(parts, made)
+    if not twice and not same:
+        return
+    said = (
+        f"{len(parts)} ranks evaluate one part of the samples, cut by their number: the rest is never evaluated"
+        if same
+        else f"the parts that the ranks evaluate overlap: {counted(twice, 'sample')} or more count twice"
+    )
+    yield Finding(
+        said,
+        tuple(
+            Evidence(
+                f"evaluates {shown(sorted(each.indices))}", "no sample that another rank evaluates", f"rank {rank}"
+            )
+            for rank, each in [*parts.items()][:8]
+        ),
+        MEND,
+        place(made),
+        severity=Severity.WARNING,
+    )
