@@ -141,7 +141,9 @@ def of_lists(event: Evaluated, training: Training) -> Iterator[Finding]:
         said,
         tuple(
             Evidence(
-                f"evaluates {shown(sorted(each.indices))}", "no sample that another rank evaluates", f"rank {rank}"
+                f"evaluates {shown(tuple(sorted(each.indices)))}",
+                "no sample that another rank evaluates",
+                f"rank {rank}",
             )
             for rank, each in [*parts.items()][:8]
         ),
