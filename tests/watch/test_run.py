@@ -329,6 +329,17 @@ INSTALLED = "import ddpdoctor\nddpdoctor.install(hang_after=3)\n"
 class TestInstall:
     """ddpdoctor.install() in the script."""
 
+    def test_under_the_command_nothing_is_done_twice(self, ddpdoctor: Run, script: Script) -> None:
+        """Also where the script has not imported torch yet: two watches in one process hide ranks from each other."""
+        train = script(
+            f"{INSTALLED}from torch.utils.data import DataLoader\nread = DataLoader.__iter__\n"
+            "assert hasattr(read, 'ddpdoctor') and not hasattr(read.__wrapped__, 'ddpdoctor'), 'watched twice'\n"
+        )
+
+        done = ddpdoctor("run", "--", sys.executable, str(train))
+
+        assert done.returncode == 0, done.stderr
+
     @pytest.mark.parametrize("late", [False, True], ids=["first line", "after init_process_group"])
     def test_one_line_in_the_script_finds_the_fault(self, script: Script, *, late: bool, free_port: Port) -> None:
         """The same findings without the command, whether the group is there already or not."""

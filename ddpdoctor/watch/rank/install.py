@@ -73,9 +73,10 @@ def attached() -> Attached | None:
 def install(*, hang_after: float = 30.0, on_finding: str = "warn", report: str | None = None) -> Attached:
     """Watch the training of this process and of its fellow ranks on this host.
 
-    Call it once in each rank, before or after ``init_process_group``; it is a context manager too. The first rank of
-    a host starts a monitor, a process of its own that ends with the ranks. Under ``ddpdoctor run`` the watch is on
-    already, with that command's options, and nothing is done twice.
+    Call it once in each rank, before or after ``init_process_group``, and before the model is wrapped: of one that was
+    wrapped before, the loaders are not compared. It is a context manager too. The first rank of a host starts a
+    monitor, a process of its own that ends with the ranks. Under ``ddpdoctor run`` the watch is on already, with that
+    command's options, and nothing is done twice.
 
     Args:
         hang_after: seconds that a rank waits for others before a hang is looked into.
@@ -91,7 +92,9 @@ def install(*, hang_after: float = 30.0, on_finding: str = "warn", report: str |
     if (already := attached()) is not None:
         return already
     if (settings := inherited()) is not None:
-        return Attached(settings)
+        import torch.utils.data  # noqa: F401 - with which the watch of the command comes, where it was not imported before
+
+        return attached() or Attached(settings)
     report = str(Path(report).absolute()) if report else None
     os.environ.setdefault(JOB, job())  # processes that this one starts are ranks of the same job
     return Attached(Settings(session="", hang_after=hang_after, on_finding=on_finding, report=report))
