@@ -20,7 +20,7 @@ from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.flow import flow, flow_of_part
-from ddpdoctor.source.training.loader_kinds import is_sampler
+from ddpdoctor.source.training.loader_kinds import is_sampler, sampler_class
 from ddpdoctor.source.training.prepared import given_back
 from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
 from ddpdoctor.source.values.sites import call_sites
@@ -263,6 +263,11 @@ class Script(Meaning):
     def is_sampler(tree: Tree, call: ast.Call) -> bool:
         """Whether a call of a file of the project makes a DistributedSampler, of torch or of a class that inherits."""
         return is_sampler(tree, call.func)
+
+    def own_sampler(self, call: ast.Call) -> ast.ClassDef | None:
+        """Return the class of the project that inherits from DistributedSampler, where a call makes such a sampler."""
+        found = sampler_class(self.tree, call.func)
+        return found[1] if found is not None else None
 
     @staticmethod
     def passes(tree: Tree, call: ast.Call) -> list[tuple[Tree, ast.For]]:

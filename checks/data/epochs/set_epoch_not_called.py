@@ -49,6 +49,7 @@ from ddpdoctor.check import (
     OrderSeen,
     Severity,
     Training,
+    keyword,
     lint,
     loop_at,
     place,
@@ -241,6 +242,29 @@ def while_others_are_told(script: Script, project: Around) -> Iterator[Finding]:
         learned = script.learned(call) if is_shuffled(script, call) and not is_reseeded(script, call) else None
         if learned is not None and not learned[1] and are_others_told(script, project, call):
             yield of_flow(script, call, learned[0])
+
+
+@lint
+def of_own_class(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a sampler of a class of the project that shuffles by its epoch, and that is never told it."""
+    if script.frameworks - OF_GRADIENTS or project.does(TELLS) or project.does(REORDERS):
+        return
+    for call in script.nodes(ast.Call):
+        own = script.own_sampler(call)
+        shuffle = keyword(call, "shuffle") if own is not None else None
+        if own is None or not isinstance(shuffle, ast.Constant) or not shuffle.value or not _draws_by_epoch(own):
+            continue
+        learned = script.learned(call)
+        if learned is not None and not learned[1]:
+            yield of_flow(script, call, learned[0])
+
+
+def _draws_by_epoch(owner: ast.ClassDef) -> bool:
+    """Whether the order of a sampler is drawn by the epoch that ``set_epoch`` of torch's class tells it."""
+    methods = {each.name: each for each in owner.body if isinstance(each, ast.FunctionDef)}
+    drawn = methods.get("__iter__")
+    is_drawn = drawn is None or re.search(r"\bmanual_seed\([^\n]*self\.epoch\b", ast.unparse(drawn)) is not None
+    return is_drawn and "set_epoch" not in methods
 
 
 @lint

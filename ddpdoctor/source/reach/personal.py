@@ -110,6 +110,9 @@ def _is_told(tree: Tree, iterated: ast.expr) -> bool:
     """
     while isinstance(iterated, ast.Call) and iterated.args and SHOWN.match(resolve(tree, iterated.func) or ""):
         iterated = iterated.args[0]
+    bar = values(tree, iterated) if isinstance(iterated, ast.Name) else []
+    if len(bar) == 1 and isinstance(bar[0].node, ast.withitem):  # ``with trange(100) as steps:``
+        iterated = bar[0].node.context_expr
     if isinstance(iterated, ast.Call) and COUNTED.match(resolve(tree, iterated.func) or ""):
         return True
     match iterated:

@@ -47,9 +47,15 @@ def _is_by_default(tree: Tree, called: ast.expr) -> bool:
 
 def is_sampler(tree: Tree, called: ast.expr) -> bool:
     """Whether a call makes a DistributedSampler: torch's, or one of a class of the project that inherits from it."""
+    return resolve(tree, called) == SAMPLER or sampler_class(tree, called) is not None
+
+
+def sampler_class(tree: Tree, called: ast.expr) -> tuple[Tree, ast.ClassDef] | None:
+    """Return the class of the project that a call makes a sampler of, and that inherits from torch's."""
     path = resolve(tree, called)
     found = _class_of(tree, called, path, "Sampler") if path != SAMPLER else None
-    return path == SAMPLER or (found is not None and SAMPLER in {resolve(found[0], each) for each in found[1].bases})
+    is_heir = found is not None and SAMPLER in {resolve(found[0], each) for each in found[1].bases}
+    return found if is_heir else None
 
 
 def _class_of(tree: Tree, called: ast.expr, path: str | None, word: str) -> tuple[Tree, ast.ClassDef] | None:
