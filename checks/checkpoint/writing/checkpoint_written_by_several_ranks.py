@@ -100,9 +100,10 @@ def _written(event: FileWritten, zero: float) -> str:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a torch.save or a save_pretrained that every rank comes to, into a path that is the same on all."""
-    by_accelerate = script.frameworks == {"accelerate"} and not script.joins
+    own = script.frameworks if trainers(script) else script.frameworks - {"transformers"}
+    by_accelerate = own == {"accelerate"} and not script.joins
     by_trainer = script.frameworks == {"transformers"} and trains_in_ranks(script, project)
-    known = {"accelerate", "horovod", *(["transformers"] if by_trainer else [])}
+    known = {"accelerate", "horovod", *(["transformers"] if by_trainer or by_accelerate else [])}
     runs = script.runs_in_ranks or by_trainer or (by_accelerate and not script.calls(ACCELERATOR))
     if not is_own(script, known=known) or (script.frameworks and not runs):
         return
