@@ -53,8 +53,9 @@ UNSET: Compared = {True: {(ast.Eq, "-1"), (ast.Lt, "0")}, False: {(ast.NotEq, "-
 
 
 def _is_compared(named: ast.expr, how: tuple[type[ast.cmpop], str], *, holds: bool) -> bool:
-    if (dotted(named) or "").rpartition(".")[2] == "local_rank":
-        return how in UNSET[holds]
+    owner, _, name = (dotted(named) or "").rpartition(".")
+    if name == "local_rank":  # a parameter, or what an object was made with, can be -1 in one place alone
+        return how in UNSET[holds] and owner not in {"", "self"}
     return how in COUNTED[holds] and _is_several(named)
 
 
