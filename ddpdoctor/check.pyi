@@ -324,6 +324,7 @@ from ddpdoctor.watch.events import (
     MomentsNotAsked as MomentsNotAsked,
     Monitored as Monitored,
     NeverStepped as NeverStepped,
+    NothingSpawned as NothingSpawned,
     Number as Number,
     Numbered as Numbered,
     OptimizerLoaded as OptimizerLoaded,

@@ -146,6 +146,11 @@ class GroupMade(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NothingSpawned(Event):
+    """torch.multiprocessing was told to start no process at all: it returns at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncWorkDropped(Event):
     """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.event_log import FORWARDS
+from ddpdoctor.watch.events import NothingSpawned
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import is_error
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
@@ -31,13 +32,15 @@ def hook(recorder: Recorder) -> list[Patch]:
     from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the package has a function of that name
+    package = importlib.import_module("torch.multiprocessing")  # re-exports what the module defines
 
     return [
         patch(sys, "excepthook", _excepthook(recorder)),
         patch(sys, "unraisablehook", _ignored(recorder)),
         patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
         patch(spawn, "_wrap", _spawned(recorder)),
-        patch(spawn, "start_processes", _spawning),
+        patch(spawn, "start_processes", _spawning(recorder)),
+        patch(package, "start_processes", _spawning(recorder)),
         patch(ErrorHandler, "record_exception", _recorded(recorder)),
         patch(traceback, "print_exception", _shown(recorder)),  # what print_exc() and logging call
         patch(traceback, "format_exception", _shown(recorder)),
@@ -110,15 +113,25 @@ def _running(recorder: Recorder) -> Wrap:
     return wrap
 
 
-def _spawning(original: Callable[..., Any]) -> Callable[..., Any]:
-    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
-        os.environ[SPAWNED] = str(nprocs)
-        try:
-            return original(fn, args, nprocs, *rest, **kwargs)
-        finally:
-            os.environ.pop(SPAWNED, None)
+def _spawning(recorder: Recorder) -> Wrap:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+            if nprocs == 0:
+                recorder.safely(_of_none, recorder)
+            os.environ[SPAWNED] = str(nprocs)
+            try:
+                return original(fn, args, nprocs, *rest, **kwargs)
+            finally:
+                os.environ.pop(SPAWNED, None)
 
-    return start_processes
+        return start_processes
+
+    return wrap
+
+
+def _of_none(recorder: Recorder) -> None:
+    recorder.become_rank(None)
+    recorder.emit(NothingSpawned)
 
 
 def _spawned(recorder: Recorder) -> Wrap:
