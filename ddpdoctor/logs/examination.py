@@ -80,13 +80,18 @@ class Examination:
         found = tuple(candidates(kept, self.patterns, crashes))
         answer = judged(kept, found, (*self.faults, *crashes))
         own = own_findings(kept)
-        if (cause := answer.cause) is not None and any(map(is_hang, own)):
+        cause = answer.cause
+        if cause is not None and any(is_hang(each) and each.code != cause.check.code for each in own):
             if cause.role is Role.CONSEQUENCE:
                 answer = replace(answer, cause=None, confidence=None, followed=(cause, *answer.followed))
-            elif answer.confidence is Confidence.UNDECIDABLE and cause.check.area == "collectives":
+            elif answer.confidence is Confidence.UNDECIDABLE and cause.check.area in BEHIND_A_HANG:
                 answer = replace(answer, cause=None, confidence=None, others=(cause, *answer.others))
         own = () if answer.cause or answer.unknown else own
         return replace(answer, notes=self.buffer.notes, own=own)
+
+
+BEHIND_A_HANG = {"collectives", "launching"}
+"""Areas whose causes between which nothing decides can be what a hang led to: a time-out, an end by the scheduler."""
 
 
 def examination(checks: Iterable[Check]) -> Examination:

@@ -84,3 +84,8 @@ def test_a_hang_that_was_told_comes_before_causes_between_which_nothing_decides(
     said = " ".join(ddpdoctor("explain", str(log)).stdout.split())
     assert said.startswith("1 finding that ddpdoctor printed there error DDP723")
     assert "other causes, later or less sure 1 x DDP716" in said
+    ended = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15"
+    log.write_text(f"{HANG}\n{ended}\n")
+    assert ddpdoctor("explain", str(log)).stdout.startswith("1 finding that ddpdoctor printed there\n  error DDP723")
+    log.write_text(f"{HANG.replace('723', '716')}\n{gloo} Received data size doesn't match expected size.\n")
+    assert "first cause" in ddpdoctor("explain", str(log)).stdout, "the same check, which reads more of it there"
