@@ -65,7 +65,7 @@ def logs(folder: Path, *events: Stalled) -> list[str]:
     ("operation", "line", "said"),
     [
         ("barrier", GUARDED, "DDP723 rank0-only-collective: rank 0 waits in dist.barrier"),
-        ("all_reduce", AFTER, "DDP712 ranks-diverge: rank 0 has left the loop"),
+        ("all_reduce", AFTER, "DDP744 loop-left-early: rank 0 has left the loop at train.py:3; rank 1 is still in it"),
     ],
 )
 def test_what_one_host_skipped_is_told(ddpdoctor: Run, tmp_path: Path, operation: str, line: int, said: str) -> None:

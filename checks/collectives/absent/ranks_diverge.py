@@ -175,12 +175,12 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 @log_pattern(RANKS_LINE)
 def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
-    """Put together where the watch of each host has seen its ranks wait."""
-    if event := hang_in(record, log, Hang.DIVERGED, Hang.EXITED):
+    """Put together where the watch of each host has seen its ranks wait; a loop that was left is another check's."""
+    lengths, loaders = unequal_loaders(log)
+    if event := hang_in(record, log, Hang.DIVERGED, *([Hang.EXITED] if lengths else [])):
         known = _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD)
         found, (said, counts) = known or _apart(event, seen(event)), counted(log)
         left = "" if known else loop_left_in_words(log)
-        lengths, loaders = unequal_loaders(log)
         more = "".join(f"; {each}" for each in (left, said, lengths) if each)
         fix = SAME_DATA if lengths else UNEVEN if left and said else found.fix
         yield replace(found, message=f"{found.message}{more}", evidence=(*found.evidence, *counts, *loaders), fix=fix)
