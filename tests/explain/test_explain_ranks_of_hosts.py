@@ -65,7 +65,7 @@ def logs(folder: Path, *events: Stalled) -> list[str]:
     ("operation", "line", "said"),
     [
         ("barrier", GUARDED, "DDP723 rank0-only-collective: rank 0 waits in dist.barrier"),
-        ("all_reduce", AFTER, "DDP744 loop-left-early: rank 0 has left the loop at train.py:3; rank 1 is still in it"),
+        ("all_reduce", AFTER, "DDP712 ranks-diverge: rank 0 has left the loop"),
     ],
 )
 def test_what_one_host_skipped_is_told(ddpdoctor: Run, tmp_path: Path, operation: str, line: int, said: str) -> None:
@@ -75,6 +75,7 @@ def test_what_one_host_skipped_is_told(ddpdoctor: Run, tmp_path: Path, operation
     told = logs(tmp_path, waits(0, operation, line, str(script)), waits(1, "backward", BACKWARD, str(script)))
     explained = ddpdoctor("explain", *told)
     assert said in " ".join(explained.stdout.split())
+    assert ("`break` at line 8, under `if batch.done`" in explained.stdout) is (line == AFTER)
     assert explained.returncode == 1
     assert ddpdoctor("explain", told[0]).returncode == 0
 

@@ -59,7 +59,8 @@ from ..hangs._told import seen, short, table
 from ..hangs.calls._apart import gone_on
 from ..hangs.calls._compared import iterations
 from ..hangs.calls._members import passed_over
-from ..hangs.source._exits import loop_left_by
+from ..hangs.source._exits import LeftBy, loop_left_by
+from ..left._leave_together import mended
 from ..timeouts._experts import EXPERTS, LEAVES, under_zero3
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
@@ -175,15 +176,24 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 @log_pattern(RANKS_LINE)
 def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
-    """Put together where the watch of each host has seen its ranks wait; a loop that was left is another check's."""
-    lengths, loaders = unequal_loaders(log)
-    if event := hang_in(record, log, Hang.DIVERGED, *([Hang.EXITED] if lengths else [])):
+    """Put together where the watch of each host has seen its ranks wait."""
+    if event := hang_in(record, log, Hang.DIVERGED, Hang.EXITED):
         known = _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD)
         found, (said, counts) = known or _apart(event, seen(event)), counted(log)
         left = "" if known else loop_left_in_words(log)
+        lengths, loaders = unequal_loaders(log)
         more = "".join(f"; {each}" for each in (left, said, lengths) if each)
         fix = SAME_DATA if lengths else UNEVEN if left and said else found.fix
+        if not lengths and (ways := loop_left_by(event, NOTHING_TOLD)) is not None and ways.loop.exits:
+            found, fix = replace(found, ambiguity=_ways_out(ways)), mended(ways, None)
         yield replace(found, message=f"{found.message}{more}", evidence=(*found.evidence, *counts, *loaders), fix=fix)
+
+
+def _ways_out(left: LeftBy) -> Ambiguity | None:
+    """Return how a rank can have left a loop early, as its source tells; None where there is one way."""
+    ends = ("its items were used up on this rank",) if left.loop.ends_itself else ()
+    told = "print the rank and the step at each of these lines: one rank comes there first"
+    return None if left.loop.only else Ambiguity((*map(str, left.loop.exits), *ends), told)
 
 
 SAME_DATA = Fix(

@@ -30,33 +30,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    RANKS_LINE,
     Ailment,
     Ambiguity,
     Evidence,
     Finding,
     Fix,
-    Log,
     PeerLost,
     Place,
-    Record,
     Severity,
     Site,
     Stalled,
     Table,
     Training,
     lint,
-    log_pattern,
     place,
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import NOTHING_TOLD, counted, hang_in, unequal_loaders
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import broken_off, left_out, mismatch
@@ -117,26 +111,10 @@ ONCE_BEHIND = Fix(
 @on_hang(Hang.EXITED)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield the way out that the rank took, or those that it can have taken."""
-    yield from _of_a_hang(event, training)
-
-
-def _of_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
     if skipped := step_skipped(event, training):
         yield step_left_out(skipped, event, SKIP_TOGETHER)
     elif found := loop_left_by(event, training):
         yield _finding(found, seen(event), table(event), training)
-
-
-@log_pattern(RANKS_LINE)
-def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
-    """Put together where the watch of each host has seen its ranks wait; of unequal data ranks-diverge tells."""
-    event = hang_in(record, log, Hang.EXITED)
-    if event is None or unequal_loaders(log)[0]:
-        return
-    said, counts = counted(log)
-    for found in _of_a_hang(event, NOTHING_TOLD):
-        message = f"{found.message}; {said}" if said else found.message
-        yield replace(found, message=message, evidence=(*found.evidence, *counts))
 
 
 @on_loss(Loss.EXITED)
