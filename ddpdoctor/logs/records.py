@@ -17,6 +17,7 @@ OF_OTHERS = (
     r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<|\.px[id]$|\.pyx$"
     r"|^torch[/\\](?:_dynamo|autograd|distributed|multiprocessing|nn|optim|utils)[/\\]"  # as torch prints its own
     r"|^\.\.\.[/\\](?:contextlib|functools|os|runpy|shutil|subprocess|threading)\.py$"  # shortened by hand
+    r"|\(importlib\._bootstrap\)$"  # a hook of the watch, by the name under which warnings pass it over
     r"|[/\\]bin[/\\](?:accelerate|deepspeed|horovodrun|torchrun)$|\.exe[/\\]__main__\.py$"
 )
 QUOTED = 300  # characters of a line that a report quotes

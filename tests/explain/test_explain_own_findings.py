@@ -89,3 +89,15 @@ def test_a_hang_that_was_told_comes_before_causes_between_which_nothing_decides(
     assert ddpdoctor("explain", str(log)).stdout.startswith("1 finding that ddpdoctor printed there\n  error DDP723")
     log.write_text(f"{HANG.replace('723', '716')}\n{gloo} Received data size doesn't match expected size.\n")
     assert "first cause" in ddpdoctor("explain", str(log)).stdout, "the same check, which reads more of it there"
+
+
+def test_where_a_rank_stood_is_a_line_of_the_script(ddpdoctor: Run, log: Path) -> None:
+    """Not one of the watch's hooks, wherever it is installed, which an interruption comes to first."""
+    log.write_text(
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/w/train.py", line 13, in step\n[rank0]:     loss.backward()\n'
+        '[rank0]:   File "/src/ddpdoctor/watch/rank/hooks/functional.py (importlib._bootstrap)", line 27, in backward\n'
+        '[rank0]:   File "/v/lib/python3.11/site-packages/torch/autograd/graph.py", line 979, in _engine_run_backward\n'
+        "[rank0]:     return engine.run_backward()\n[rank0]: KeyboardInterrupt\n"
+    )
+    assert "rank 0 stood in communication, at train.py:13" in " ".join(ddpdoctor("explain", str(log)).stdout.split())
