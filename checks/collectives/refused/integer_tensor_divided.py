@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP745", Severity.ERROR)
-IN_PLACE = re.compile(r"^\s*(?P<whole>(?P<name>[\w.\[\]'\"]+)\s*/=\s*(?P<by>[^\n#]+?))\s*$", re.MULTILINE)
+IN_PLACE = re.compile(r"(?:^|;)\s*(?P<whole>(?P<name>[\w.\[\]'\"]+)\s*/=\s*(?P<by>[^\n#;]+?))\s*(?:;|$)", re.MULTILINE)
 METHOD = re.compile(r"(?P<whole>(?P<name>[\w.]+)\.div_\((?P<by>[^\n]+)\))")
 
 
