@@ -128,3 +128,16 @@ def test_all_reports_tell_it() -> None:
 
     assert "  while     the optimizer was taking its step\n" in answer_text(answer)
     assert "While the optimizer was taking its step." in as_markdown(answer)
+
+
+def test_a_package_is_asked_where_the_traceback_has_nothing_of_the_users_own() -> None:
+    """Its assertion is not taken for one of the user's code, whose line a debugger would stop at."""
+    log = raised("torch/distributed/fsdp/_optim_utils.py", own="").replace("OddError: no", "AssertionError: no")
+
+    assert "print([n for n, _ in model.named_parameters()]" in told(log)[1]
+
+
+def test_the_output_is_kept_as_the_launcher_keeps_it() -> None:
+    """Options of torchrun do it; that of other launchers goes into a file."""
+    assert "torchrun --log-dir=logs" in told("torchrun train.py\nOddError: no check knows it\n")[1]
+    assert "ddpdoctor explain all.log" in told("ray.exceptions.RaySystemError: no check knows it\n")[1]

@@ -48,7 +48,7 @@ from .device_side_assert import ASSERTION, TRIGGERED
 
 AILMENT = Ailment("DDP219", Severity.ERROR)
 REPORTED = (
-    r"(?:CUDA error: |[Cc]uda (?:runtime error|failure) [^\n']{0,20}'?|Triton Error \[CUDA\]: "
+    r"(?:CUDA error: |(?i:cuda (?:runtime error|failure)) [^\n']{0,160}'?|Triton Error \[CUDA\]: "
     r"|THCudaCheck FAIL [^\n]{0,200} error=\d+ : |CUDA_ERROR_\w+: )"
     r"(an illegal (?:memory access|instruction) was encountered|unspecified launch failure|misaligned address"
     r"|hardware stack error|invalid program counter|operation not supported on global/shared address space)"

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
-from ddpdoctor.logs.launchers import NONE
+from ddpdoctor.logs.launchers import NONE, TORCHRUN
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Unknown
@@ -76,7 +76,9 @@ def next_step(unknown: Unknown) -> Fix:
     if not record.frames and part_of(record) is None:
         return Fix(
             "the log has no traceback of it; this keeps the output of each rank",
-            "torchrun --log-dir=logs --redirects=3 --tee=3 ... && ddpdoctor explain logs",
+            "torchrun --log-dir=logs --redirects=3 --tee=3 ...; ddpdoctor explain logs"
+            if unknown.launcher is TORCHRUN
+            else f"{unknown.launcher.all_ranks} > all.log 2>&1; ddpdoctor explain all.log",
         )
     return _of_whom(unknown)
 
@@ -154,7 +156,8 @@ def _of_a_program(unknown: Unknown) -> Fix:
 
 
 def package_of(unknown: Unknown) -> str:
-    """Return the name of the package that raised it below the user's line; empty where the user's own code did."""
-    frame = unknown.raised_in
+    """Return the name of the package that raised it, below the user's line if any; empty where that code did."""
+    frames = unknown.record.frames
+    frame = unknown.raised_in or (frames[-1] if frames and unknown.record.users is None else None)
     found = PACKAGED.search(frame.file) if frame else None
     return found["package"] if found else ""
