@@ -13,7 +13,8 @@ over epochs, or in it from one seed.
 ddpdoctor compares the orders of epochs that train: here two complete ones had the same, which is neither ascending nor
 descending, and `__iter__` of the sampler's class makes or seeds a generator. Of rows that no loader gives it compares
 checksums, over two epochs or more, and reads where the script draws a permutation; of an iterable data set without
-workers, the shuffled list that its `__iter__` goes by, and what it reads, in three passes. Print the first indices of
+workers, the shuffled list that its `__iter__` goes by, and what it reads, in three passes; of one with workers, the
+first batches of three passes, where a method of its class shuffles. Print the first indices of
 each epoch.
 
 ## How to mend it
@@ -33,7 +34,6 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/utils/dat
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -47,9 +47,7 @@ from ddpdoctor.check import (
     Severity,
     StreamSeen,
     Training,
-    last_name,
     place,
-    tree_of,
     watch,
 )
 
@@ -58,7 +56,9 @@ from .._lines import epoch_loop
 from .._passes import repeated
 from .._streams import alike, passes, shuffled_at
 from .._words import shown
+from ._iterables import repeated_by_workers
 from ._permutations import drawn_once
+from ._seeds import says_epoch, seeded, told
 
 AILMENT = Ailment("DDP644", Severity.WARNING)
 FEWEST = 32  # rows of an epoch
@@ -70,7 +70,6 @@ SEEDED = Fix(
     "+generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
     " for epoch in range(epochs):\n+    sampler.epoch = epoch",
 )
-SEEDS = {"manual_seed", "Random", "RandomState", "default_rng", "seed", "SeedSequence"}
 
 
 @watch(OrderSeen)
@@ -80,14 +79,14 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     if this is None or last is None or this.sampler is None or last.sampler is None or event.site is None:
         return
     epochs = last.sampler.epoch, this.sampler.epoch
-    told = None not in epochs and epochs[0] != epochs[1]
+    is_told = None not in epochs and epochs[0] != epochs[1]
     numbers = list(event.indices)
-    if (told and this.sampler.claims_to_shuffle) or numbers in (sorted(numbers), sorted(numbers, reverse=True)):
+    if (is_told and this.sampler.claims_to_shuffle) or numbers in (sorted(numbers), sorted(numbers, reverse=True)):
         return  # of one that is told the epoch, and claims to shuffle, another check speaks
-    line = _seeded(event.site.file, this.sampler.kind)
-    if line is None or (told and _says_epoch(event.site.file, line)):
+    line = seeded(event.site.file, this.sampler.kind)
+    if line is None or (is_told and says_epoch(event.site.file, line)):
         return
-    knows_epoch = _says_epoch(event.site.file, line) and epoch_loop(this.started) is not None
+    knows_epoch = says_epoch(event.site.file, line) and epoch_loop(this.started) is not None
     yield Finding(
         f"every epoch has the same order: {this.sampler.kind} draws it from the same seed",
         (
@@ -96,7 +95,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence("its generator is seeded anew in each pass", "a seed that holds the epoch",
                      f"{event.site.file}:{line}"),
         ),
-        _told(event.site.file, this.sampler.kind) if knows_epoch else SEEDED,
+        told(event.site.file, this.sampler.kind) if knows_epoch else SEEDED,
         place(epoch_loop(this.started)) if knows_epoch else Place(file=event.site.file, line=line),
     )  # fmt: skip
 
@@ -133,12 +132,12 @@ def by_hand(event: RowsGiven, training: Training) -> Iterator[Finding]:
 @watch(StreamSeen)
 def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
     """Look for an iterable data set that goes by one shuffled order in each pass, and so gives the same samples."""
-    told = passes(event, training)
-    if event.batch != LAST or len(told) != PASSES or event.site is None or event not in told[-1]:
+    made = passes(event, training)
+    if event.batch != LAST or len(made) != PASSES or event.site is None or event not in made[-1]:
         return
-    orders = [{(name, digest) for name, digest, *_ in each[0].orders} for each in told]
+    orders = [{(name, digest) for name, digest, *_ in each[0].orders} for each in made]
     same = sorted(name for name, _ in set.intersection(*orders))
-    read = [[each.held for each in batches[:LAST]] for batches in told]
+    read = [[each.held for each in batches[:LAST]] for batches in made]
     line = next((found for name in same if (found := shuffled_at(event.site, name))), None)
     if line is None or not all(alike(batches) for batches in zip(*read, strict=True)):
         return
@@ -157,6 +156,27 @@ def of_a_stream(event: StreamSeen, training: Training) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+@watch(OrderSeen)
+def of_workers(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Look for an iterable data set whose workers give the same batches in each pass, though it shuffles."""
+    found = repeated_by_workers(event, training)
+    if found is None or event.rank != 0 or training.framework is not None:
+        return
+    loop = epoch_loop(found.started) if found.knows_epoch else None
+    yield Finding(
+        f"every epoch has the same order: {found.started.dataset} shuffles with the same seed in each pass",
+        (
+            Evidence(f"the first {len(found.digests)} batches are the same in {event.number + 1} passes",
+                     "other ones each time", f"rank {event.rank}, the loop of {event.site}"),
+            Evidence("shuffles here", "a seed that is another one in each epoch", str(found.line)),
+        ),
+        Fix("tell the data set the epoch", diff=" for epoch in range(epochs):\n+    dataset.set_epoch(epoch)")
+        if found.knows_epoch
+        else SEEDED,
+        place(loop or found.line),
+    )  # fmt: skip
+
+
 def _period(event: RowsGiven) -> int:
     """Return after how many rows, of several forwards, all come again in the same order; 0 where they do not."""
     rows = event.rows
@@ -164,33 +184,3 @@ def _period(event: RowsGiven) -> int:
     several = found * event.forwards >= FORWARDS * len(rows)
     differ = 2 * len(set(rows[:found])) > found
     return found if several and differ else 0
-
-
-def _says_epoch(file: str, line: int) -> bool:
-    """Whether what seeds a generator at a line holds an epoch."""
-    calls = [each for each in tree_of(file).of(ast.Call) if each.lineno == line and last_name(each.func) in SEEDS]
-    return any("epoch" in ast.unparse(given) for each in calls for given in each.args)
-
-
-def _seeded(file: str, kind: str) -> int | None:
-    """Return the line of ``__iter__`` of a class, or of a method that this one calls, that seeds a generator."""
-    for node in tree_of(file).of(ast.ClassDef):
-        if node.name == kind:
-            methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
-            within = _calls(methods.get("__iter__"))
-            own = {ast.unparse(each.func).removeprefix("self.") for each in within}
-            calls = within + [each for name, method in methods.items() if name in own for each in _calls(method)]
-            return next((each.lineno for each in calls if last_name(each.func) in SEEDS), None)
-    return None
-
-
-def _told(file: str, kind: str) -> Fix:
-    """Return how a sampler that has the epoch in its seed is told it."""
-    methods = [node.name for each in tree_of(file).of(ast.ClassDef) if each.name == kind
-               for node in each.body if isinstance(node, ast.FunctionDef)]  # fmt: skip
-    how = "sampler.set_epoch(epoch)" if "set_epoch" in methods else "sampler.epoch = epoch"
-    return Fix("tell the sampler the epoch", diff=f" for epoch in range(epochs):\n+    {how}")
-
-
-def _calls(method: ast.FunctionDef | None) -> list[ast.Call]:
-    return [each for each in ast.walk(method) if isinstance(each, ast.Call)] if method else []
