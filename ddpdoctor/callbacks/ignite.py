@@ -1,12 +1,15 @@
-"""The watch as a handler of Ignite: ``Watch().attach(trainer)``.
+"""The watch as a handler of Ignite: ``watch = Watch()``, and ``watch.attach(trainer)``.
 
     from ddpdoctor.callbacks.ignite import Watch
 
     def training(local_rank, config):
+        watch = Watch()
+        model = idist.auto_model(...)
         trainer = Engine(train_step)
-        Watch().attach(trainer)
+        watch.attach(trainer)
 
-On each rank: within the function that ``idist.Parallel`` or ``idist.spawn`` runs.
+On each rank: within the function that ``idist.Parallel`` or ``idist.spawn`` runs, and first in it. Of a model that was
+wrapped before, neither its loaders nor what it is given are looked at.
 """
 
 from __future__ import annotations

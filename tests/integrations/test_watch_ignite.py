@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from frameworks import results_in
-from helpers import PATIENCE, Command, Run, Script
+from helpers import COLD_TORCHRUN, PATIENCE, Command, Run, Script
 
 pytestmark = pytest.mark.nightly
 pytest.importorskip("ignite", reason="needs pytorch-ignite, of the extra 'frameworks'")
@@ -28,6 +28,9 @@ mode = sys.argv[1]
 def training(local_rank):
     torch.manual_seed(0)
     data = TensorDataset(torch.arange(512.0).reshape(64, 8) / 512, torch.arange(64) % 2)
+    if "REPORT" in os.environ:
+        from ddpdoctor.callbacks.ignite import Watch
+        watch = Watch(report=os.environ["REPORT"])
     if mode == "plain loader":
         loader = DataLoader(data, batch_size=4, shuffle=True)
     else:
@@ -51,9 +54,8 @@ def training(local_rank):
             return model(batch[0]), batch[1]
 
     trainer, evaluator = Engine(step), Engine(evaluate)
-    if mode == "handler":
-        from ddpdoctor.callbacks.ignite import Watch
-        Watch(report=os.environ["REPORT"]).attach(trainer)
+    if "REPORT" in os.environ:
+        watch.attach(trainer)
     Accuracy().attach(evaluator, "accuracy")
     validation = idist.auto_dataloader(data, batch_size=8, shuffle=False)
 
@@ -113,7 +115,8 @@ def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, words: st
     assert words in json.dumps(found[0]["findings"][0]["fix"])
 
 
-def test_the_handler_watches(torchrun: Command, script: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "slugs"), [("healthy", []), ("plain loader", ["no-distributed-sampler"])])
+def test_the_handler_watches(script: Script, tmp_path: Path, mode: str, slugs: list[str]) -> None:
     """Without ``ddpdoctor run``; from its construction to the end of the run."""
     import os
     import subprocess
@@ -121,7 +124,7 @@ def test_the_handler_watches(torchrun: Command, script: Script, tmp_path: Path) 
     report = tmp_path / "report.json"
     environ = {**os.environ, "REPORT": str(report)}
     subprocess.run(
-        [*torchrun, script(TRAINING), "handler"], env=environ, check=True, capture_output=True, timeout=PATIENCE
+        [*COLD_TORCHRUN, script(TRAINING), mode], env=environ, check=True, capture_output=True, timeout=PATIENCE
     )
     for _ in range(200):
         if report.exists():
@@ -129,4 +132,4 @@ def test_the_handler_watches(torchrun: Command, script: Script, tmp_path: Path) 
         import time
 
         time.sleep(0.1)  # the monitor ends after the ranks
-    assert json.loads(report.read_text())["results"] == []
+    assert [each["slug"] for each in json.loads(report.read_text())["results"]] == slugs
