@@ -165,6 +165,7 @@ def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> No
     assert operation_of(COMPUTES[1:]) == "forward of DistributedDataParallel"
     assert inner_function(COMPUTES) == "linear.forward"
     assert inner_function(COMPUTES[2:]) == ""
+    assert inner_function((own, *WAITS)) == "distributed_c10d.all_reduce", "not what the watch has put around it"
 
 
 def test_a_rank_of_horovod_waits_in_what_the_script_called_of_it() -> None:

@@ -94,7 +94,11 @@ def _of_horovod(frames: tuple[Frame, ...]) -> str:
 
 
 def inner_function(frames: tuple[Frame, ...]) -> str:
-    """Return the innermost function of a library, with its module's name; empty where the user's code is innermost."""
+    """Return the innermost function of a library, with its module's name; empty where the user's code is innermost.
+
+    The watch's own frames are none of the training's.
+    """
+    frames = tuple(dropwhile(lambda each: is_watchs(each.file), frames))
     if not frames or is_users(frames[0].file):
         return ""
     file = frames[0].file
