@@ -92,8 +92,8 @@ FAULTS = {
         model = FSDP(Net(), device_id=torch.device("cpu"))
         optimizer = sgd(model)
         loader = split()
-        for epoch in range(4):
-            for inputs, targets in loader:  # guilty
+        for epoch in range(4):  # guilty
+            for inputs, targets in loader:
                 step(model, optimizer, inputs, targets)
         """,
     ),
