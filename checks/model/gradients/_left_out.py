@@ -82,7 +82,7 @@ def wrap_as_well(training: Training, names: list[str], held: ParametersHeld) -> 
             "+self.heads = nn.ModuleList(nn.Linear(32, 2) for _ in range(3))",
         )
     if framework is TRAINER:
-        return frozen_later(training) or _into_the_model(_owner(names, held), held.site)
+        return frozen_later(training) or _into_the_model(_own_name(_owner(names, held), held.site), held.site)
     owner = _owner(names, held)
     if framework is FABRIC and owner:
         return frozen_later(training) or Fix(
@@ -111,6 +111,12 @@ def _owner(names: list[str], held: ParametersHeld) -> str:
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "parameters"
     }
     return given.pop() if len(given) == 1 else ""
+
+
+def _own_name(owner: str, site: Site | None) -> str:
+    """Return how the class that makes a module names it: an object's ``trainer.head`` is ``self.head`` there."""
+    of_self = f"self.{owner.rpartition('.')[2]}"
+    return of_self if "." in owner and not _made(owner, site) and _made(of_self, site) else owner
 
 
 def _made(owner: str, site: Site | None) -> str:
