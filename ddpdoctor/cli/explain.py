@@ -45,9 +45,9 @@ def explain(  # noqa: PLR0913 - its options
     standard input is passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
     if any(map(is_sighting, names)):
-        from ddpdoctor.cli.stuck import show_reports
+        from ddpdoctor.cli.explaining.looks import show_reports
 
-        show_reports(names, "json" if form == "json" else "text", None, verbose=everything)
+        sys.exit(show_reports(names, "json" if form == "json" else "text", None, verbose=everything))
     if names and not any(map(is_log, names)):
         say(said_of(load_checks(), names, style(sys.stdout), everything=everything))
         return

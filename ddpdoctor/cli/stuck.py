@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ddpdoctor.cli.explaining.looks import flight, show, show_launcher, show_reports
 from ddpdoctor.cli.options.required import require_writable
-from ddpdoctor.cli.screen.terminal import progress, say, style
+from ddpdoctor.cli.screen.terminal import progress
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.findings import Severity
-from ddpdoctor.registry import load_checks
-
-if TYPE_CHECKING:
-    from ddpdoctor.stuck.ranks.jobs import Job
-    from ddpdoctor.stuck.told.sighting import Sighting
-    from ddpdoctor.stuck.told.verdict import Verdict
-    from ddpdoctor.watch.events import LauncherWaits
+from ddpdoctor.stuck.hosts import SSH, look_on, named
 
 WINDOW = 5.0
+REFUSED = 3  # hosts whose answers a line has
 
 
 @click.command()
@@ -29,10 +24,19 @@ WINDOW = 5.0
     "--seconds", type=click.FloatRange(2, 600), default=WINDOW, show_default=True, metavar="SECONDS",
     help="How long the ranks are looked at: one that does not move meanwhile counts as stuck.",
 )  # fmt: skip
+@click.option(
+    "--hosts", metavar="HOST,...", help="Look on these hosts, each by a command there, and put together what they see."
+)
+@click.option(
+    "--via", default=SSH, show_default=True, metavar="COMMAND",
+    help="What runs a command on a host, whose name takes the place of {}; ddpdoctor is to be where it is here.",
+)  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report in JSON there, too.")
 @click.option("--verbose", is_flag=True, help="Show long findings in full.")
-def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None, *, verbose: bool) -> None:
+def stuck(  # noqa: PLR0913 - one for each option
+    names: tuple[str, ...], *, seconds: float, hosts: str | None, via: str, form: str, report: str | None, verbose: bool
+) -> None:
     """Find where a training that is running now hangs.
 
     PID is a rank, or what has started the ranks; where one training runs on this host, none is needed. The ranks are
@@ -44,132 +48,49 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
 
     if report is not None:
         require_writable("--report", Path(report))
+    if hosts is not None:
+        if names:
+            raise BadTarget("--hosts takes no PID and no FILE: processes have other numbers on each host")
+        with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder:
+            files, all_looked = looks(hosts, via, seconds, Path(folder))
+            status = show_reports(files, form, report, verbose=verbose)
+        sys.exit(status or (0 if all_looked else 2))
     if names and not all(each.isdigit() for each in names):
-        show_reports(names, form, report, verbose=verbose)
+        sys.exit(show_reports(names, form, report, verbose=verbose))
     pids = [int(each) for each in names]
     try:
         job = find(pids)
     except BadTarget:
         if (waits := waiting_launcher(pids)) is None:
             raise
-        show_launcher(waits, form, report, verbose=verbose)
+        sys.exit(show_launcher(waits, form, report, verbose=verbose))
     progress(f"looking at {len(job.ranks)} ranks for {seconds:g} s")
     seen, refused = examine(job, seconds)
     progress("")
     if refused:
         click.echo(f"ddpdoctor: {refused}", err=True)
-    show(seen, seconds, form, report, verbose=verbose, flight=flight(job) if form == "text" else "")
+    told = flight(job) if form == "text" else ""
+    sys.exit(show(seen, seconds, form, report, verbose=verbose, flight=told))
 
 
-def show_launcher(event: LauncherWaits, form: str, report: str | None, *, verbose: bool) -> NoReturn:
-    """Print what keeps a torchrun that has started no rank; and end with the exit status."""
-    from ddpdoctor.stuck.told.launchers import as_data
-    from ddpdoctor.stuck.told.verdict import of_launcher
-
-    decided = of_launcher(event, load_checks(), 0.0)
-    _say(decided, {**as_data(event), "verdict": decided.said}, [], form, report, verbose=verbose)
-
-
-def flight(job: Job) -> str:
-    """Return what the dumps of torch's flight recorder say, or how to have them written; empty where there are none."""
-    from ddpdoctor.stuck.told.flight import dumps, pipes
-
-    if paths := dumps(job):
-        listed = " ".join(map(str, paths))
-        return f"torch's flight recorder ({listed}):\n{compared(paths)}"
-    if commands := list(pipes(job)):
-        listed = "\n".join(f"  {each}" for each in commands)
-        return f"torch's flight recorder can tell more: have each rank write its dump, and run this again:\n{listed}"
-    return ""
-
-
-def compared(paths: tuple[Path, ...]) -> str:
-    """Return what the dumps say together; why not, where one of them cannot be read."""
-    from ddpdoctor.logs.examination import quick_examination
-    from ddpdoctor.logs.flight.dumps import dump_at
-    from ddpdoctor.logs.read.sources import sources
-    from ddpdoctor.report.answer.text import answer_text
-
-    examined = quick_examination()
-    try:
-        found = [dump_at(source) for path in paths for source in sources(str(path))]
-    except BadTarget as exc:
-        return str(exc)
-    read_dumps = [each for each in found if each is not None]
-    if not read_dumps:
-        return "no dump that can be read"
-    examined.compare(read_dumps)
-    return answer_text(examined.answer(None), style(sys.stdout))
-
-
-def show_reports(names: tuple[str, ...], form: str, report: str | None, *, verbose: bool) -> NoReturn:
-    """Put the reports of several hosts together, print what comes of it, and end with the exit status.
+def looks(hosts: str, via: str, seconds: float, folder: Path) -> tuple[tuple[str, ...], bool]:
+    """Look on several hosts; return the files of what they have seen, and whether each host has given one.
 
     Raises:
-        BadTarget: one of them cannot be read, or is none, or they are of different trainings.
+        BadTarget: the hosts, or the way to them, cannot be used, or none of them has given a look.
     """
-    from ddpdoctor.cli.explaining.reports import compared, read
-    from ddpdoctor.stuck.told.launchers import beside, joined
-    from ddpdoctor.stuck.told.sighting import apart, as_data, merged
-    from ddpdoctor.stuck.told.text import ranks_text
-    from ddpdoctor.stuck.told.verdict import verdict
-
-    sightings, waiting = read(names)
-    if late := apart([*(each.at for _, each in sightings), *(each.at for _, each in waiting)]):
-        click.echo(f"ddpdoctor: {late}", err=True)
-    launchers = [each for _, each in waiting]
-    if not sightings:
-        decided = joined(launchers, compared(launchers), load_checks())
-        _say(decided, {"verdict": decided.said}, [], form, report, verbose=verbose)
-    seen = merged(sightings)
-    if not launchers:
-        show(seen, 0.0, form, report, verbose=verbose)
-    decided = beside(seen, launchers, load_checks(), verdict(seen, load_checks(), 0.0).report)
-    data = {**as_data(seen), "verdict": decided.said}
-    _say(decided, data, [ranks_text(seen, style(sys.stdout)) + "\n"], form, report, verbose=verbose)
-
-
-def show(  # noqa: PLR0913 - how it is shown
-    sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool, flight: str = ""
-) -> NoReturn:
-    """Print where the ranks are, what the checks find, and the verdict; and end with the exit status."""
-    from ddpdoctor.stuck.told.sighting import as_data
-    from ddpdoctor.stuck.told.text import ranks_text
-    from ddpdoctor.stuck.told.verdict import verdict
-
-    decided = verdict(sighting, load_checks(), seconds)
-    data = {**as_data(sighting), "verdict": decided.said}
-    _say(decided, data, [ranks_text(sighting, style(sys.stdout)) + "\n"], form, report, verbose=verbose, flight=flight)
-
-
-def _say(  # noqa: PLR0913 - how it is said
-    decided: Verdict,
-    seen: dict[str, Any],
-    lines: list[str],
-    form: str,
-    report: str | None,
-    *,
-    verbose: bool,
-    flight: str = "",
-) -> NoReturn:
-    from ddpdoctor.redact import redacted
-    from ddpdoctor.report.data import as_json
-    from ddpdoctor.report.text import result_text
-    from ddpdoctor.report.whole_file import write_whole
-
-    found = redacted(decided.report)
-    data = as_json(found, Severity.WARNING, {"stuck": seen})
-    if report is not None:
-        write_whole(Path(report), data)
-    if form == "json":
-        click.echo(data, nl=False)
-    else:
-        look = style(sys.stdout)
-        for line in lines:
-            say(line)
-        for each in found.results:
-            say(result_text(each, look, verbose=verbose) + "\n")
-        if flight:
-            say(flight + "\n")
-        say("\n".join(look.wrap(decided.said)))
-    sys.exit(found.exit_status(Severity.WARNING))
+    listed = named(hosts)
+    progress(f"looking on {len(listed)} hosts for {seconds:g} s")
+    looked = tuple(look_on(listed, via, seconds))
+    progress("")
+    refused = [f"{each.host}: {each.why}" for each in looked if each.why]
+    if len(refused) == len(looked):
+        raise BadTarget(f"no look on any host; {'; '.join(refused[:REFUSED])}")
+    for said in refused:
+        click.echo(f"ddpdoctor: no look on {said}", err=True)
+    files = []
+    for number, each in enumerate(looked):
+        if each.report:
+            files.append(folder / f"{number}.json")
+            files[-1].write_text(each.report, encoding="utf-8")
+    return tuple(map(str, files)), not refused

@@ -90,15 +90,18 @@ def test_run_under_srun_and_stuck_in_its_job(cluster: Slurm, tmp_path: Path) -> 
             f"{look} {report}.$(hostname)",
         )
         both = cluster.run(DDPDOCTOR, "explain", *(f"{report}.{name}" for name in "ab"))
+        via = f"srun --jobid={job} --overlap --nodes=1 --ntasks=1 --nodelist={{}}"
+        at_once = cluster.run(DDPDOCTOR, "stuck", "--seconds", "2", "--hosts", "a,b", "--via", via)
     finally:
         cluster.run("scancel", "--user=root")
         training.kill()
         training.wait(30)
         log.close()
 
-    assert both.status == 1, looked.said + both.said
-    assert "rank 1 standing still" in both.out
-    assert "train.py:9" in both.out
+    for each in (both, at_once):
+        assert each.status == 1, looked.said + each.said
+        assert "rank 1 standing still" in each.out
+        assert "train.py:9" in each.out
 
 
 def wait_for(path: Path, words: str) -> None:

@@ -362,6 +362,15 @@ class TestOnTheCommandLine:
         assert together.returncode == 1
         assert "rank 1 standing still in train" in together.stdout
         assert "host1" in together.stdout
+        via = f"sh -c 'cat {tmp_path}/{{}}.json'"
+        looked = ddpdoctor("stuck", "--hosts", "0,1,2", "--via", via)
+        assert (looked.returncode, looked.stdout) == (1, together.stdout)
+        assert re.fullmatch(
+            r"ddpdoctor: no look on 2: cat: .*: No such file or directory \(exit status 1\)\n", looked.stderr
+        )
+        assert ddpdoctor("stuck", "--hosts", "0,2", "--via", via).returncode == 2, (
+            "nothing found, and not all looked at"
+        )
 
     def test_nothing_is_changed(self, started: Started) -> None:
         """The ranks of a job that hangs come to run no more often for having been looked at."""

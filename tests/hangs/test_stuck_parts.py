@@ -16,7 +16,7 @@ import pytest
 from helpers import CHECKS, Run
 from hypothesis import given, strategies as st
 
-from ddpdoctor.cli.stuck import compared
+from ddpdoctor.cli.explaining.looks import compared
 from ddpdoctor.cluster.command import Rendezvous
 from ddpdoctor.cluster.host import Host, host_line
 from ddpdoctor.facets import BadTarget

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.check import Site
-from ddpdoctor.checks._ledgers.flows import made_of_share, mixed
+from ddpdoctor.checks._ledgers.cut import made_of_share
+from ddpdoctor.checks._ledgers.flows import mixed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -72,7 +72,7 @@ from ._made_behind import told_by_its_file, told_unmade
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks
 WATCH = "ddpdoctor stuck   # on each of the other hosts, while it hangs"
-ELSEWHERE = "ddpdoctor stuck --report HOST.json   # on each host\nddpdoctor stuck HOST.json HOST2.json"
+ELSEWHERE = "ddpdoctor stuck --hosts HOST,HOST2   # over ssh; --via names what else runs a command there"
 FIX = Fix(
     "prepare the data before the training, or give the group more time",
     diff=USUAL,
