@@ -102,6 +102,8 @@ def _verdict(monitor: Monitor, status: int) -> str:
         return f"The command was ended after an error that no check knows: {failed}."
     if status == KILLED and not failed:
         return f"The command was ended by SIGKILL, by somebody or by the kernel for want of memory{_going_on(monitor)}."
+    if monitor.interrupted and not failed:
+        return f"The command was ended by Ctrl-C, with status {status}."
     of = f", of an error that no check knows: {failed}." if failed else ", and no check says of what."
     return f"The command failed with status {status}{of}"
 

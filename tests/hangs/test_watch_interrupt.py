@@ -86,16 +86,22 @@ SOON = 22  # seconds: torchrun waits for its ranks for 30
     [(HANGS, ""), (KEY, ""), (OWN_KEY, ""), (SAVES, "saved\n")],
     ids=["hangs", "waits for a key", "waits for a key of another store", "saves"],
 )
-def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> None:
-    """As a terminal sends it: to the whole process group."""
+def test_ctrl_c(torchrun: Command, script: Script, tmp_path: Path, text: str, printed: str) -> None:
+    """As a terminal sends it: to the whole process group. The last line says that this has ended the command."""
     command = [sys.executable, "-m", "ddpdoctor", "run", "--", *torchrun, script(text)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w") as file,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, start_new_session=True) as process,
+    ):
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
         time.sleep(1)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(SOON) != 0
         assert process.stdout.read() == printed
+    said = errors.read_text()
+    assert "ddpdoctor: The command was ended by Ctrl-C" in said or "Nothing wrong was found" in said, said
 
 
 def test_what_ends_a_hang_is_no_fault_of_its_own(tmp_path: Path) -> None:
