@@ -11,7 +11,7 @@ from ddpdoctor.check import last_name
 
 from ..._frameworks.accelerate import is_of_several_processes
 from ..._scripts.source import engine_of
-from ..metrics._derived import derived, reads
+from ..metrics.source._derived import derived, reads
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

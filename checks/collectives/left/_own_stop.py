@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..._scripts.source import is_own
-from ..metrics._derived import derived, reads
-from ..metrics._reductions import reductions
-from ..metrics._sums import unreduced
+from ..metrics.source._derived import derived, reads
+from ..metrics.source._reductions import reductions
+from ..metrics.source._sums import unreduced
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Evidence, Script

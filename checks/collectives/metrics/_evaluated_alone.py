@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ONE_RANK, Evidence
 
-from ._reductions import is_of_known_code, reductions
-from ._sums import by_names, shared_loops, sums
+from .source._reductions import is_of_known_code, reductions
+from .source._sums import by_names, shared_loops, sums
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Guard, Script, Tree

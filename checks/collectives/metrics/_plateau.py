@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence, variables_in
 
 from ..._scripts.source import SAMPLER, is_own
-from ._reducing import REDUCED
-from ._reductions import is_of_known_code
-from ._sums import by_names, sums
+from .source._reducing import REDUCED
+from .source._reductions import is_of_known_code
+from .source._sums import by_names, sums
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -82,10 +82,10 @@ from ..._ledgers.flows import mixed
 from ..._scripts.source import is_own
 from ._evaluated_alone import evaluated_alone
 from ._fabric import told_of_share
-from ._put_together import ADDED, WHOLE, fix, named
-from ._sums import unreduced
-from ._told_sums import told_after
-from ._written import write_parts, writes
+from .source._put_together import ADDED, WHOLE, fix, named
+from .source._sums import unreduced
+from .source._told_sums import told_after
+from .source._written import write_parts, writes
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, lint
 
 from ..._scripts.source import SAMPLER, is_own
-from ._reducing import REDUCED
-from ._reductions import can_be_reduced, is_of_known_code
+from .source._reducing import REDUCED
+from .source._reductions import can_be_reduced, is_of_known_code
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

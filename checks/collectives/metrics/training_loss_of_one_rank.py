@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, last_name, lint
 
 from ..._scripts.source import SAMPLER, is_own
-from ._reducing import REDUCED
-from ._reductions import can_be_reduced, is_of_known_code
-from ._told_sums import TELLS, WITH_RANK
+from .source._reducing import REDUCED
+from .source._reductions import can_be_reduced, is_of_known_code
+from .source._told_sums import TELLS, WITH_RANK
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

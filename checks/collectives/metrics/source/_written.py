@@ -9,7 +9,7 @@ from ddpdoctor.check import FileOpened, FileWritten
 if TYPE_CHECKING:
     from ddpdoctor.check import Training
 
-    from ..._evaluation.evaluations import Share
+    from ...._evaluation.evaluations import Share
 
 
 def write_parts(ranks: dict[int, Share], training: Training) -> bool:

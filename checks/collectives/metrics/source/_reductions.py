@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import dotted
 
-from ..._scripts.source import OF_THE_MODEL
+from ...._scripts.source import OF_THE_MODEL
 from ._derived import derived, reads, stored
 from ._reducing import is_reducing, puts_together
 from ._results import places_of, reduces_part, reduces_result
