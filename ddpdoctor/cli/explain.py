@@ -46,8 +46,9 @@ def explain(  # noqa: PLR0913 - its options
     """
     if any(map(is_sighting, names)):
         from ddpdoctor.cli.explaining.looks import show_reports
+        from ddpdoctor.cli.explaining.reports import read
 
-        sys.exit(show_reports(names, "json" if form == "json" else "text", None, verbose=everything))
+        sys.exit(show_reports(read(names), "json" if form == "json" else "text", None, verbose=everything))
     if names and not any(map(is_log, names)):
         say(said_of(load_checks(), names, style(sys.stdout), everything=everything))
         return

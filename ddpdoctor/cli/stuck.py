@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
 from ddpdoctor.cli.explaining.looks import flight, show, show_launcher, show_reports
+from ddpdoctor.cli.explaining.reports import read, told_by
 from ddpdoctor.cli.options.required import require_writable
 from ddpdoctor.cli.screen.terminal import progress
 from ddpdoctor.facets import BadTarget
@@ -51,12 +51,11 @@ def stuck(  # noqa: PLR0913 - one for each option
     if hosts is not None:
         if names:
             raise BadTarget("--hosts takes no PID and no FILE: processes have other numbers on each host")
-        with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder:
-            files, all_looked = looks(hosts, via, seconds, Path(folder))
-            status = show_reports(files, form, report, verbose=verbose)
+        reports, all_looked = looks(hosts, via, seconds)
+        status = show_reports(told_by(reports), form, report, verbose=verbose)
         sys.exit(status or (0 if all_looked else 2))
     if names and not all(each.isdigit() for each in names):
-        sys.exit(show_reports(names, form, report, verbose=verbose))
+        sys.exit(show_reports(read(names), form, report, verbose=verbose))
     pids = [int(each) for each in names]
     try:
         job = find(pids)
@@ -73,8 +72,8 @@ def stuck(  # noqa: PLR0913 - one for each option
     sys.exit(show(seen, seconds, form, report, verbose=verbose, flight=told))
 
 
-def looks(hosts: str, via: str, seconds: float, folder: Path) -> tuple[tuple[str, ...], bool]:
-    """Look on several hosts; return the files of what they have seen, and whether each host has given one.
+def looks(hosts: str, via: str, seconds: float) -> tuple[list[tuple[str, str]], bool]:
+    """Look on several hosts; return the report of each one that has given it, and whether all have.
 
     Raises:
         BadTarget: the hosts, or the way to them, cannot be used, or none of them has given a look.
@@ -88,9 +87,4 @@ def looks(hosts: str, via: str, seconds: float, folder: Path) -> tuple[tuple[str
         raise BadTarget(f"no look on any host; {'; '.join(refused[:REFUSED])}")
     for said in refused:
         click.echo(f"ddpdoctor: no look on {said}", err=True)
-    files = []
-    for number, each in enumerate(looked):
-        if each.report:
-            files.append(folder / f"{number}.json")
-            files[-1].write_text(each.report, encoding="utf-8")
-    return tuple(map(str, files)), not refused
+    return [(each.host, each.report) for each in looked if each.report], not refused

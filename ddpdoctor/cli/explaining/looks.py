@@ -14,6 +14,7 @@ from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    from ddpdoctor.cli.explaining.reports import Told
     from ddpdoctor.stuck.ranks.jobs import Job
     from ddpdoctor.stuck.told.sighting import Sighting
     from ddpdoctor.stuck.told.verdict import Verdict
@@ -61,19 +62,19 @@ def compared(paths: tuple[Path, ...]) -> str:
     return answer_text(examined.answer(None), style(sys.stdout))
 
 
-def show_reports(names: tuple[str, ...], form: str, report: str | None, *, verbose: bool) -> int:
+def show_reports(told: Told, form: str, report: str | None, *, verbose: bool) -> int:
     """Put the reports of several hosts together, print what comes of it, and return the exit status.
 
     Raises:
-        BadTarget: one of them cannot be read, or is none, or they are of different trainings.
+        BadTarget: they are of different trainings.
     """
-    from ddpdoctor.cli.explaining.reports import compared, read
+    from ddpdoctor.cli.explaining.reports import compared
     from ddpdoctor.stuck.told.launchers import beside, joined
     from ddpdoctor.stuck.told.sighting import apart, as_data, merged
     from ddpdoctor.stuck.told.text import ranks_text
     from ddpdoctor.stuck.told.verdict import verdict
 
-    sightings, waiting = read(names)
+    sightings, waiting = told
     if late := apart([*(each.at for _, each in sightings), *(each.at for _, each in waiting)]):
         click.echo(f"ddpdoctor: {late}", err=True)
     launchers = [each for _, each in waiting]

@@ -18,18 +18,31 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.told.sighting import Sighting
 
 
-def read(names: Sequence[str]) -> tuple[list[tuple[str, Sighting]], list[tuple[str, Waiting]]]:
-    """Read reports: those of hosts with ranks, and those of hosts whose launcher has none; each with its file.
+Told = tuple[list[tuple[str, "Sighting"]], list[tuple[str, "Waiting"]]]
+"""What reports tell: those of hosts with ranks, and those of hosts whose launcher has none; each with its name."""
+
+
+def read(names: Sequence[str]) -> Told:
+    """Read reports out of files.
 
     Raises:
         BadTarget: one of them cannot be read, or is none.
+    """
+    return told_by([(name, _text(name)) for name in names])
+
+
+def told_by(reports: Sequence[tuple[str, str]]) -> Told:
+    """Read reports, each with its name.
+
+    Raises:
+        BadTarget: one of them is none.
     """
     from ddpdoctor.stuck.told.launchers import read_waiting
     from ddpdoctor.stuck.told.sighting import read_sighting
 
     sightings, waiting = [], []
-    for name in names:
-        data = _data(name)
+    for name, text in reports:
+        data = _data(name, text)
         if (launcher := read_waiting(name, data)) is not None:
             waiting.append((name, launcher))
         elif (sighting := read_sighting(name, data)) is not None:
@@ -39,16 +52,26 @@ def read(names: Sequence[str]) -> tuple[list[tuple[str, Sighting]], list[tuple[s
     return sightings, waiting
 
 
-def _data(name: str) -> object:
+def _text(name: str) -> str:
     try:
-        found: object = json.loads(Path(name).read_text(encoding="utf-8"))
+        return Path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BadTarget(why_no_file(name)) from None
     except OSError as exc:
         raise BadTarget(f"{name}: {exc.strerror}") from None
+    except ValueError:
+        raise BadTarget(f"{name}: {NO_REPORT}") from None
+
+
+def _data(name: str, text: str) -> object:
+    try:
+        found: object = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadTarget(f"{name}: no process, and no report of ddpdoctor stuck in JSON") from None
+        raise BadTarget(f"{name}: {NO_REPORT}") from None
     return found
+
+
+NO_REPORT = "no process, and no report of ddpdoctor stuck in JSON"
 
 
 def compared(waiting: Sequence[Waiting]) -> list[tuple[Check, Finding]]:
