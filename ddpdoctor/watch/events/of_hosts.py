@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events.process import Joining, Left, Progress
 
 DEEP = 12  # lines of a stack
-MOST = 100_000  # ranks
 STILL = (Doing.WAITING, Doing.STANDING)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one_rank_only
 
 from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
+from .._progress import of_the_first_to_tell
 from ..source._one_rank import DEFAULT, condition
 from ..turns._halves import other_halves
 from ._compared import last_number
@@ -50,14 +51,13 @@ FORWARD = "forward or backward of a wrapped model"
 
 def _lost_in_a_forward(event: PeerLost) -> Alone | None:
     """Find a rank that lost the others where it alone called the wrapped model, under a condition on the rank."""
-    lost = event.others[0] if event.others else None
-    one = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
-    if lost is None or one is None:
+    one = of_the_first_to_tell(event)
+    if one is None:
         return None
     for site in event.stack:
         guard = condition(site)
         if guard and (other := next((each for each in event.progress if each.forwards < one.forwards), None)):
-            call = Communication(one.forwards, lost.time, FORWARD, "", "", site)
+            call = Communication(one.forwards, event.others[0].time, FORWARD, "", "", site)
             return Alone(one.rank, call, guard, other.rank)
     return None
 
@@ -79,8 +79,7 @@ def _unanswered(event: PeerLost) -> Alone | None:
     The other one was in the midst of a communication that Python did not begin, such as the averaging of gradients: it
     has called nothing of this number.
     """
-    lost = event.others[0] if event.others else None
-    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    other = of_the_first_to_tell(event)
     if other is None or not event.stack or any(each.operation in POINT_TO_POINT for each in other.recent[-1:]):
         return None
     for one in event.progress:

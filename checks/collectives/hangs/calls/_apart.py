@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
 from .._pairs import POINT_TO_POINT, Pair
+from .._progress import last_number, of_the_first_to_tell
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
 from ._callers import caller_of, left_alike, meeting, share_a_loop
@@ -49,7 +50,7 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
             continue
         for other in event.progress:
-            if other.forwards > one.forwards and call.number > _last(other, call.group):
+            if other.forwards > one.forwards and call.number > last_number(other, call.group):
                 alike = _is_between(one.rank, training) and _passes(one.rank, training) == _passes(other.rank, training)
                 via, going = _lines(event, other, call.site)
                 return GoneOn(
@@ -80,8 +81,7 @@ class LeftOut(NamedTuple):
 
 def left_out(event: PeerLost) -> LeftOut | None:
     """Find a step that a rank has left out, where nothing else tells why it called what the other one has not."""
-    lost = event.others[0] if event.others else None
-    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    other = of_the_first_to_tell(event)
     if other is None:
         return None
     for one in event.progress:
@@ -89,7 +89,7 @@ def left_out(event: PeerLost) -> LeftOut | None:
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
             continue
         at = next((each for each in event.stack if _is_above(each, call.site)), None)
-        if at is None or one.forwards != other.forwards or call.number <= _last(other, call.group):
+        if at is None or one.forwards != other.forwards or call.number <= last_number(other, call.group):
             continue
         if ways := ways_past(at.file, at.line):
             return LeftOut(one.rank, call, other.rank, at, ways)
@@ -135,10 +135,6 @@ def _gathered(event: PeerLost, training: Training) -> Pair | None:
                 if same and theirs.shapes != last.shapes:
                     return (one.rank, last), (other.rank, theirs)
     return None
-
-
-def _last(other: Progress, group: str) -> int:
-    return max((each.number for each in other.recent if each.group == group), default=0)
 
 
 def _place(event: PeerLost, other: Progress) -> Site | None:

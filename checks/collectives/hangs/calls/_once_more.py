@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import last_name, returns_above, runs_alike, tree_of
 
+from .._progress import last_number, of_the_first_to_tell
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -59,8 +61,7 @@ def more_than_the_lost(event: PeerLost) -> OnceMore | None:
 
     Both ranks made the calls before it in the loop, and no line of the other one's stack is in the loop.
     """
-    lost = event.others[0] if event.others else None
-    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    other = of_the_first_to_tell(event)
     for one in event.progress if other is not None and event.stack else ():
         call = one.recent[-1] if one.recent and one.rank in event.gone else None
         loop = _loop(call.site) if call is not None else None
@@ -68,16 +69,13 @@ def more_than_the_lost(event: PeerLost) -> OnceMore | None:
             continue
         file = call.site.file
         before = [_before(each.recent, call) for each in (one, other)]
-        if any(each is None or not _holds(loop, file, each.site) for each in before) or _number(other, call):
+        if any(each is None or not _holds(loop, file, each.site) for each in before):
+            continue
+        if last_number(other, call.group) >= call.number:
             continue
         if not any(_holds(loop, file, each) for each in event.stack):
             return OnceMore(one.rank, call, other.rank, "", event.stack[0], loop.lineno, _header(loop))
     return None
-
-
-def _number(rank: Progress, call: Communication) -> bool:
-    """Whether a rank has made a call of that number, or a later one."""
-    return any(each.group == call.group and each.number >= call.number for each in rank.recent)
 
 
 class Returned(NamedTuple):

@@ -16,6 +16,7 @@ from ddpdoctor.check import (
 )
 
 from .._pairs import POINT_TO_POINT
+from .._progress import of_the_first_to_tell
 from ._one_rank import DEFAULT, called
 
 if TYPE_CHECKING:
@@ -46,16 +47,17 @@ def behind_a_batch(ranks: Sequence[Position | Progress]) -> Behind | None:
 
 def behind_at_loss(event: PeerLost) -> Behind | None:
     """Find the line at which a rank lost one that had gone on without it: a backward, say, that a batch decides."""
-    lost = event.others[0].rank if event.others else None
-    one = next((each for each in event.progress if each.rank == lost), None)
-    further = [each for each in event.progress if one and each.rank in event.gone and each.forwards > one.forwards]
-    for site in event.stack if one is not None and further else ():
+    one = of_the_first_to_tell(event)
+    if one is None:
+        return None
+    further = [each for each in event.progress if each.rank in event.gone and each.forwards > one.forwards]
+    for site in event.stack if further else ():
         if test := batch_condition(site.file, site.line):
             at, other = event.stack[0], further[0]
             backward = BACKWARD in {last_name(each.func) for each in calls_at(at.file, at.line)}
-            later = f"has begun {other.forwards} forwards, rank {one.rank} {one.forwards}" if one else ""
+            later = f"has begun {other.forwards} forwards, rank {one.rank} {one.forwards}"
             call = BACKWARD if backward else called(at, "a collective")
-            return Behind(-1 if lost is None else lost, call, at, site, test, other.rank, later)
+            return Behind(one.rank, call, at, site, test, other.rank, later)
     return None
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ddpdoctor.host.process.open_files import READS, WRITES, command_of, link_of, users_of
+from ddpdoctor.host.process.parents import parent_of
 from ddpdoctor.host.process.waits.files import opening
 from ddpdoctor.host.process.waits.sockets import sending
 from ddpdoctor.host.process.waits.wait import Awaited
@@ -22,7 +21,7 @@ def room(pid: int, descriptor: int) -> Awaited | None:
         return opening(name) if name.startswith("/") and not name.startswith("/dev/") else None
     what = STREAMS.get(descriptor, PIPE)
     readers = [each for each in users_of(name, READS) if each != pid]
-    parent = _parent(pid)
+    parent = parent_of(pid)
     if what == PIPE and parent in readers:
         return Awaited(
             f"process {parent} ({command_of(parent)}), which has started it, to take out what was put into a queue or "
@@ -38,10 +37,6 @@ def room(pid: int, descriptor: int) -> Awaited | None:
     )  # fmt: skip
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def pipe(pid: int, name: str) -> Awaited:
     """Return who can write into a pipe that a process reads from; of several the one that has started the others."""
     writers = [each for each in users_of(name, WRITES) if each != pid]
@@ -49,14 +44,14 @@ def pipe(pid: int, name: str) -> Awaited:
     if not writers:
         return Awaited(f"data from {called} that no other process writes into", "start, or mend, what is to write")
     if writers[1:]:
-        first = [each for each in writers if _parent(each) not in writers]
+        first = [each for each in writers if parent_of(each) not in writers]
         return Awaited(
             f"data from {called} that processes {', '.join(map(str, writers[:8]))} can write into",
             process=first[0] if len(first) == 1 else 0,
         )
     (writer,) = writers
     what = f"that process {writer} ({command_of(writer)}) writes into"
-    if _parent(writer) == 1 and link_of(pid, 0) != name:
+    if parent_of(writer) == 1 and link_of(pid, 0) != name:
         return Awaited(
             f"the end of {called} {what}: the program that has started it in the background is gone, and reading ends "
             "only with the last process that has the pipe",

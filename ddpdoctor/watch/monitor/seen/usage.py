@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
+from ddpdoctor.host.process.parents import parent_of
 from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.watch.settings import MONITOR_COMMAND
 
@@ -113,8 +114,7 @@ def _parents() -> dict[int, int]:
     found = {}
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError, ValueError, IndexError):
-            stat = Path(f"/proc/{pid}/stat")
-            found[pid] = int(stat.read_text().rpartition(")")[2].split()[1]) if LINUX else psutil.Process(pid).ppid()
+            found[pid] = parent_of(pid) if LINUX else psutil.Process(pid).ppid()
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
+from ddpdoctor.host.process.parents import parent_of
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import GroupMade, Joined, Left
 from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
@@ -118,7 +119,7 @@ def _above(pid: int) -> Iterator[int]:
     with suppress(OSError, ValueError, IndexError):
         while pid > 1:
             yield pid
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            pid = parent_of(pid)
 
 
 def _within(recorder: Recorder) -> int:
