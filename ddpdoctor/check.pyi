@@ -388,9 +388,10 @@ from ddpdoctor.watch.events import (
     Wrapping as Wrapping,
     place as place,
 )
-from ddpdoctor.watch.events.blocks import Block as Block
+from ddpdoctor.watch.events.failures import LOST as LOST
 from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SEEDABLE as SEEDABLE, SHARD as SHARD
-from ddpdoctor.watch.events.from_hosts import (
+from ddpdoctor.watch.events.hang import JOINING as JOINING
+from ddpdoctor.watch.events.hosts.read import (
     End as End,
     behind_a_loop as behind_a_loop,
     counts_from as counts_from,
@@ -399,8 +400,8 @@ from ddpdoctor.watch.events.from_hosts import (
     loaders_from as loaders_from,
     stalled_from as stalled_from,
 )
-from ddpdoctor.watch.events.hang import JOINING as JOINING
-from ddpdoctor.watch.events.of_steps import ANOTHERS as ANOTHERS, BEST as BEST
-from ddpdoctor.watch.events.process import LOST as LOST
-from ddpdoctor.watch.events.steps import STARVED as STARVED, LineKind as LineKind
+from ddpdoctor.watch.events.steps.blocks import Block as Block
+from ddpdoctor.watch.events.steps.lines import LineKind as LineKind
+from ddpdoctor.watch.events.steps.parts import ANOTHERS as ANOTHERS, BEST as BEST
+from ddpdoctor.watch.events.steps.timed import STARVED as STARVED
 from ddpdoctor.watch.training import Training as Training

@@ -19,7 +19,7 @@ from ddpdoctor.watch.events import (
     StepsTimed,
     TimedCall,
 )
-from ddpdoctor.watch.events.blocks import STEPS, Block
+from ddpdoctor.watch.events.steps.blocks import STEPS, Block
 
 if TYPE_CHECKING:
     from ddpdoctor.findings import Finding

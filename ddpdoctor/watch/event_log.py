@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.watch.events import Communication, Event, Site
-from ddpdoctor.watch.events.blocks import Block
+from ddpdoctor.watch.events.steps.blocks import Block
 from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
 

@@ -17,10 +17,11 @@ from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.findings import Severity
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
-from ddpdoctor.watch.events.from_hosts import stalled_from
+from ddpdoctor.watch.events.failures import Progress
 from ddpdoctor.watch.events.hang import JOINING
-from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, joining_line
-from ddpdoctor.watch.events.process import Joining, Left, Progress
+from ddpdoctor.watch.events.hosts.read import stalled_from
+from ddpdoctor.watch.events.hosts.written import as_line, end_line, goes_on, joining_line
+from ddpdoctor.watch.events.process import Joining, Left
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from ddpdoctor.checks.collectives.hangs._losses import Loss, loss_of
 from ddpdoctor.checks.collectives.skipped.rank0_only_collective import where_it_ended_the_rank_of_this_host
 from ddpdoctor.watch.events import Communication, Joined, PeerLost, Site
-from ddpdoctor.watch.events.process import Progress
+from ddpdoctor.watch.events.failures import Progress
 from ddpdoctor.watch.training import Training
 
 SCRIPT = """

@@ -21,7 +21,7 @@ from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.html.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
 from ddpdoctor.watch.events import Failed, RankSteps
-from ddpdoctor.watch.events.blocks import Block
+from ddpdoctor.watch.events.steps.blocks import Block
 from ddpdoctor.watch.figures.anatomy import marks, steps_data
 from ddpdoctor.watch.figures.norms import distances
 from ddpdoctor.watch.training import Training

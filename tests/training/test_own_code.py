@@ -13,7 +13,7 @@ from ddpdoctor.checks.performance.source._at_line import what_at
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import EpochStarted, Joined, LinesSampled, Profiled, RankSteps, SampledLine, StepsTimed
-from ddpdoctor.watch.events.blocks import STEPS, Block
+from ddpdoctor.watch.events.steps.blocks import STEPS, Block
 from ddpdoctor.watch.rank.measured.line_kinds import Sampled, by_line
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ddpdoctor.watch.events import (
     StepsTimed,
     TimedCall,
 )
-from ddpdoctor.watch.events.blocks import MOST, STEPS, Block, Spans
+from ddpdoctor.watch.events.steps.blocks import MOST, STEPS, Block, Spans
 from ddpdoctor.watch.figures.anatomy import steps_data
 from ddpdoctor.watch.monitor.seen.cores import throttled
 from ddpdoctor.watch.rank.compared.pace import Pace

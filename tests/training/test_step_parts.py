@@ -9,7 +9,7 @@ import pytest
 from measured_steps import FAST, FILE, MS, TRAINS, line, seen
 
 from ddpdoctor.watch.events import TimedCall
-from ddpdoctor.watch.events.blocks import STEPS
+from ddpdoctor.watch.events.steps.blocks import STEPS
 from ddpdoctor.watch.rank.measured import calls
 from ddpdoctor.watch.rank.measured.calls import LOGGED
 from ddpdoctor.watch.rank.measured.line_kinds import stack_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from ddpdoctor.watch.events.blocks import Block
+    from ddpdoctor.watch.events.steps.blocks import Block
 
 PLACES = {"users": "/home/me/train.py", "Lightning's": "/venv/lib/python3.11/site-packages/lightning/loops/closure.py"}
 

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Event, of_steps
+from ddpdoctor.watch.events import Event
+from ddpdoctor.watch.events.steps import parts
 from ddpdoctor.watch.wire import TYPES
 
-NAMES = {**vars(of_steps), "Peer": Peer, "Awaited": Awaited}
+NAMES = {**vars(parts), "Peer": Peer, "Awaited": Awaited}
 """What the annotations of events name, and their modules do not import as they run."""
 
 

@@ -9,22 +9,18 @@ from __future__ import annotations
 from ddpdoctor.host.tcp import LinkUse
 from ddpdoctor.watch.events.at_the_end import HeldAtEnd, KeptAtEnd
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
-from ddpdoctor.watch.events.data import (
-    DataSeen,
-    Drew,
-    EpochEnded,
-    EpochSet,
-    EpochStarted,
-    Evaluated,
-    EvaluatedByHand,
-    Numbered,
-    OrderSeen,
-    RowsGiven,
-    Sampler,
-    StreamSeen,
-    Summed,
+from ddpdoctor.watch.events.communications import (
+    AsyncWorkDropped,
+    GatherAliased,
+    GradientsInFlight,
+    PassedOver,
+    UsedInFork,
 )
-from ddpdoctor.watch.events.evaluation import EvaluationReturned, SummedTwice
+from ddpdoctor.watch.events.data.batches import Drew, RowsGiven, StreamSeen
+from ddpdoctor.watch.events.data.contents import DataSeen, Numbered
+from ddpdoctor.watch.events.data.evaluation import Evaluated, EvaluatedByHand, EvaluationReturned, Summed, SummedTwice
+from ddpdoctor.watch.events.data.passes import EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
+from ddpdoctor.watch.events.failures import Crashed, ErrorSeen, Failed, FailedAlone, PeerLost, Progress, ThreadFailed
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded, MomentsNotAsked
 from ddpdoctor.watch.events.frameworks import (
     RESUMED,
@@ -60,17 +56,6 @@ from ddpdoctor.watch.events.hang import (
     Whereabouts,
     Worker,
 )
-from ddpdoctor.watch.events.ledger import (
-    EvaluatedWith,
-    LossNotFinite,
-    NeverStepped,
-    OptimizerLoaded,
-    OthersFingerprinted,
-    ParametersHeld,
-    StepFingerprinted,
-    StepsAtEnd,
-    WeightsFingerprinted,
-)
 from ddpdoctor.watch.events.model import (
     Bypassed,
     CommHookGiven,
@@ -83,42 +68,18 @@ from ddpdoctor.watch.events.model import (
     Wrapped,
     Wrapping,
 )
-from ddpdoctor.watch.events.of_steps import (
-    Carried,
-    Clip,
-    Exchange,
-    Factor,
-    HeldGenerator,
-    LossTerm,
-    Number,
-    Product,
-    ShardedGradient,
-    Statistic,
-    Used,
-)
+from ddpdoctor.watch.events.optimizers import NeverStepped, OptimizerLoaded, StepsAtEnd
 from ddpdoctor.watch.events.process import (
     INTERRUPTED,
-    AsyncWorkDropped,
     BuildLockLeft,
-    Crashed,
     Ended,
-    ErrorSeen,
-    Failed,
-    FailedAlone,
-    GatherAliased,
-    GradientsInFlight,
     GroupMade,
     Joined,
     JoinEntered,
     Joining,
     Left,
     NothingSpawned,
-    PassedOver,
-    PeerLost,
-    Progress,
     Started,
-    ThreadFailed,
-    UsedInFork,
 )
 from ddpdoctor.watch.events.sharding import (
     Gathered,
@@ -135,17 +96,29 @@ from ddpdoctor.watch.events.sharding import (
     TensorParallelInput,
     TiedApart,
 )
-from ddpdoctor.watch.events.steps import (
-    CallsTimed,
-    Equipped,
-    LinesSampled,
-    Profiled,
-    RankSteps,
-    SampledLine,
-    ScheduleAtEnd,
-    StepsTimed,
-    TimedCall,
+from ddpdoctor.watch.events.steps.ledger import (
+    EvaluatedWith,
+    LossNotFinite,
+    OthersFingerprinted,
+    ParametersHeld,
+    StepFingerprinted,
+    WeightsFingerprinted,
 )
+from ddpdoctor.watch.events.steps.lines import CallsTimed, LinesSampled, SampledLine, TimedCall
+from ddpdoctor.watch.events.steps.parts import (
+    Carried,
+    Clip,
+    Exchange,
+    Factor,
+    HeldGenerator,
+    LossTerm,
+    Number,
+    Product,
+    ShardedGradient,
+    Statistic,
+    Used,
+)
+from ddpdoctor.watch.events.steps.timed import Equipped, Profiled, RankSteps, ScheduleAtEnd, StepsTimed
 
 __all__ = [
     "INTERRUPTED",

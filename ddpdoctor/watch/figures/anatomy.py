@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import CallsTimed, Failed, LinesSampled, Profiled, Stalled
-from ddpdoctor.watch.events.blocks import PARTS
+from ddpdoctor.watch.events.steps.blocks import PARTS
 from ddpdoctor.watch.figures.compared import first_apart
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ddpdoctor.watch.figures.compared import compared_steps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddpdoctor.watch.events.of_steps import Prints
+    from ddpdoctor.watch.events.steps.parts import Prints
     from ddpdoctor.watch.figures.compared import Step
     from ddpdoctor.watch.training import Training
 

@@ -22,7 +22,7 @@ from ddpdoctor.watch.events import (
     PeerLost,
     Stalled,
 )
-from ddpdoctor.watch.events.of_hosts import as_line, end_line, goes_on, joining_line
+from ddpdoctor.watch.events.hosts.written import as_line, end_line, goes_on, joining_line
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events import CallsTimed, Equipped, LinesSampled, RankSteps, StepsTimed
-from ddpdoctor.watch.events.blocks import Spans
+from ddpdoctor.watch.events.steps.blocks import Spans
 from ddpdoctor.watch.monitor.seen.cores import Ran, allowed, running, throttled
 from ddpdoctor.watch.monitor.seen.family import NONE, Turns, counted, starters
 from ddpdoctor.watch.monitor.seen.usage import NANOSECONDS

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.events.blocks import STEPS, Block
+from ddpdoctor.watch.events.steps.blocks import STEPS, Block
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.event_log import Writer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events.of_steps import ANOTHERS
+from ddpdoctor.watch.events.steps.parts import ANOTHERS
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.graph.averages import Term, terms

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import RowsGiven
-from ddpdoctor.watch.events.data import UNWRAPPED
+from ddpdoctor.watch.events.data.batches import UNWRAPPED
 from ddpdoctor.watch.rank.compiled import has_compiled, is_traced
 from ddpdoctor.watch.user_frames import user_site
 

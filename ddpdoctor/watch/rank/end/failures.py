@@ -19,7 +19,7 @@ from ddpdoctor.watch import event_log, exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
-from ddpdoctor.watch.events.process import LOST
+from ddpdoctor.watch.events.failures import LOST
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.end.traceback_format import (

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch.events import INTERRUPTED, Left, Site
-from ddpdoctor.watch.events.process import LOST
+from ddpdoctor.watch.events.failures import LOST
 from ddpdoctor.watch.rank.end.traceback_format import first_line, is_error, qualified, raised_at
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import is_users, site_of

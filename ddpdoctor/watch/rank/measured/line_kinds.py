@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from ddpdoctor.watch.events import SampledLine
-from ddpdoctor.watch.events.steps import LineKind
+from ddpdoctor.watch.events.steps.lines import LineKind
 from ddpdoctor.watch.user_frames import file_of, is_users, is_watchs
 
 DEEPEST = 200  # frames

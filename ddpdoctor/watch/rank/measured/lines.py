@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import LinesSampled
-from ddpdoctor.watch.events.steps import LineKind
+from ddpdoctor.watch.events.steps.lines import LineKind
 from ddpdoctor.watch.rank.measured.line_kinds import Line, Sampled, by_line, stack_of
 from ddpdoctor.watch.rank.stopwatch import now
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.loader.generators import kinds
 from ddpdoctor.watch.events import HeldGenerator
-from ddpdoctor.watch.events.of_steps import BEST
+from ddpdoctor.watch.events.steps.parts import BEST
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
 from ddpdoctor.watch.rank.data.generators import seed_of, state_of

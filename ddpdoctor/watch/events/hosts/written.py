@@ -12,9 +12,10 @@ from ddpdoctor.source.training.iterations import loops_around
 from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.events.data import EpochStarted
+    from ddpdoctor.watch.events.data.passes import EpochStarted
+    from ddpdoctor.watch.events.failures import Progress
     from ddpdoctor.watch.events.files import Loaded
-    from ddpdoctor.watch.events.process import Joining, Left, Progress
+    from ddpdoctor.watch.events.process import Joining, Left
 
 DEEP = 12  # lines of a stack
 STILL = (Doing.WAITING, Doing.STANDING)

@@ -1,0 +1,1 @@
+"""What is told of a training's data: passes over loaders, what they give, and evaluations."""
