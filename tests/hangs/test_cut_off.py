@@ -115,7 +115,7 @@ def test_when_ranks_are_looked_at(
         after.append(seconds)
         raise InterruptedError
 
-    monkeypatch.setattr(positions, "_look", look)
+    monkeypatch.setattr(positions, "look_twice", look)
     monkeypatch.setattr(positions, "peers", lambda _: (peer,))
     rank: Any = SimpleNamespace(rank=0, alive=True, since=time.monotonic() - rested, reader=SimpleNamespace(pid=1))
     with contextlib.suppress(InterruptedError):

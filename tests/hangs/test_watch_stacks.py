@@ -19,7 +19,7 @@ from ddpdoctor.watch.event_log import DUMP
 from ddpdoctor.watch.events import Joined, Joining
 from ddpdoctor.watch.monitor.seen import questions
 from ddpdoctor.watch.monitor.seen.stacks import stacks
-from ddpdoctor.watch.monitor.stands import positions
+from ddpdoctor.watch.monitor.stands import looks
 from ddpdoctor.watch.settings import STACK_SIGNAL
 from ddpdoctor.watch.training import Training
 
@@ -150,7 +150,7 @@ def test_ranks_that_have_just_begun_to_meet_are_spared() -> None:
         training.add(Joining(pid=pid, time=entered, rank=pid, world_size=3, backend="gloo"))
     training.add(Joined(pid=2, time=time.time(), rank=2, world_size=3, backend="gloo"))
 
-    assert positions.meeting(training, 30.0) == {1}
+    assert looks.meeting(training, 30.0) == {1}
 
 
 def test_a_session_that_is_gone_is_no_error(tmp_path: Path) -> None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.connections import peers
-from ddpdoctor.host.process.system_calls import asleep, sleeps
-from ddpdoctor.host.process.waits.awaited import awaited, waits_for_a_sleeper
+from ddpdoctor.host.process.system_calls import asleep
+from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled, Started
-from ddpdoctor.watch.events.hang import JOINING
-from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
-from ddpdoctor.watch.monitor.seen.flight import pending
-from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_function, operation_of
-from ddpdoctor.watch.monitor.seen.stacks import stacks
+from ddpdoctor.watch.events import Doing, Joining, Position, Stalled, Started
+from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_function
 from ddpdoctor.watch.monitor.stands.among_themselves import by_their_stores, wait_for_each_other
 from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.monitor.stands.by_its_threads import with_threads
 from ddpdoctor.watch.monitor.stands.forked import kept_workers
+from ddpdoctor.watch.monitor.stands.looks import Look, doing_of, gone, look_twice
 from ddpdoctor.watch.monitor.stands.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.stands.siblings import siblings
 from ddpdoctor.watch.monitor.stands.unresolved import unresolved
@@ -29,30 +25,10 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.stack import Frame
-    from ddpdoctor.watch.events import Communication, Pending, Site
+    from ddpdoctor.watch.events import Communication, Site
     from ddpdoctor.watch.monitor.rank import Rank
 
 EARLY = 20.0  # seconds without a move, after which the kernel is asked whether another host is cut off: links come back
-PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What two looks at the ranks gave, by pid: the stacks of each, and what torch holds as not complete."""
-
-    first: dict[int, tuple[Frame, ...]]
-    second: dict[int, tuple[Frame, ...]]
-    flights: dict[int, tuple[Pending, ...]]
-    gloo: bool
-
-    def operation(self, pid: int) -> str:
-        """Return the communication that a rank is inside of; empty where it is in none.
-
-        NCCL's collectives run on the GPU: the rank waits for that, wherever it asks for a result.
-        """
-        flight = self.flights.get(pid, ())
-        return operation_of(self.second.get(pid, ())) or (flight[0].operation if flight and not self.gloo else "")
 
 
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
@@ -68,8 +44,10 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         after = EARLY
     if longest < after:
         return None
-    look = _look([each for each in ranks if each.alive and _gone(each.reader.pid, training) is None], training, after)
-    doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
+    look = look_twice(
+        [each for each in ranks if each.alive and gone(each.reader.pid, training) is None], training, after
+    )
+    doings = [gone(each.reader.pid, training) or doing_of(each, look, after) for each in ranks]
     store = port_of_the_store(training)
     found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
     size = _size(training)
@@ -128,22 +106,6 @@ def _keeps_itself(position: Position) -> bool:
     return position.awaited.typed or asleep(position.pid) is not None
 
 
-def _look(asked: list[Rank], training: Training, after: float) -> Look:
-    """Take two stacks of each rank, a window apart in which nothing is asked."""
-    bases = [each.reader.base for each in asked if not (each.stopped or each.traced)]
-    activities = {each.reader.pid: each.activity for each in asked}
-    spared = meeting(training, after) | {each.reader.pid for each in asked if each.activity.thread}
-    follow(activities)
-    first = stacks(bases, spared=spared)
-    leave_out(activities)
-    time.sleep(WINDOW)
-    follow(activities)
-    second = stacks(bases, spared=spared)
-    flights = pending(bases)
-    leave_out(activities)
-    return Look(first, second, flights, any(event.backend == "gloo" for event in training.of(Joined)))
-
-
 def port_of_the_store(training: Training) -> int:
     """Return the port at which the ranks met; 0 where they did not tell."""
     ports = (each.address.rpartition(":")[2] for each in training.of(Joining))
@@ -185,51 +147,3 @@ def _waits_in(operation: str, recent: tuple[Communication, ...], stack: Sequence
         return operation
     named = waited_work(stack[0].file, stack[0].line) if stack else ""
     return f"{WAIT} of {named if any(each.operation == named for each in recent) else recent[-1].operation}"
-
-
-def _doing(each: Rank, look: Look, after: float) -> Doing:
-    """Decide what a process does that told of no end; RESTING as long as it has not stood still for long enough."""
-    if not each.alive:
-        return Doing.DIED
-    pid, activity = each.reader.pid, each.activity
-    operation = look.operation(pid)
-    moved = each.moved() or look.first.get(pid, ()) != look.second.get(pid, ())
-    served = activity.is_served and _reads_an_answer(look.second.get(pid, ()))
-    if operation == JOINING or (operation and not look.gloo):  # the one asks the store all the time, the other the GPU
-        return Doing.WORKING if moved else Doing.WAITING
-    if moved or activity.still < WINDOW or activity.moves_data:
-        return Doing.WORKING
-    if activity.still < PART * after - WINDOW:
-        return Doing.RESTING
-    return next(
-        doing
-        for doing, holds in (
-            (Doing.STOPPED, each.stopped),
-            (Doing.STANDING, each.traced),
-            (Doing.WAITING, bool(operation)),
-            (
-                Doing.ASKING,
-                not operation and (activity.asks or served or sleeps(pid, activity.thread) or waits_for_a_sleeper(pid)),
-            ),
-            (Doing.STANDING, True),
-        )
-        if holds
-    )
-
-
-def _reads_an_answer(frames: Sequence[Frame]) -> bool:
-    """Whether a rank is inside of Python's own reading from a connection, which returns to it with what arrived."""
-    return bool(frames) and frames[0].file.endswith(("/socket.py", "/ssl.py"))
-
-
-def meeting(training: Training, after: float) -> set[int]:
-    """Return the processes that have been inside of init_process_group for less than so long."""
-    entered = {event.pid for event in training.of(Joining) if time.time() - event.time < after}
-    return entered - {event.pid for event in training.of(Joined)}
-
-
-def _gone(pid: int, training: Training) -> Doing | None:
-    """Return how a process told that it comes to its end; None where it said nothing."""
-    if training.of(Failed, pid=pid):
-        return Doing.FAILED
-    return Doing.ENDED if training.of(Left, pid=pid, ended=True) else None
