@@ -10,7 +10,7 @@ from measured_steps import FAST, FILE, MS, TRAINS, line, seen
 
 from ddpdoctor.watch.events import TimedCall
 from ddpdoctor.watch.events.steps.blocks import STEPS
-from ddpdoctor.watch.rank.measured import calls
+from ddpdoctor.watch.rank.measured import callers
 from ddpdoctor.watch.rank.measured.calls import LOGGED
 from ddpdoctor.watch.rank.measured.line_kinds import stack_of
 from ddpdoctor.watch.rank.stopwatch import Stopwatch
@@ -116,7 +116,7 @@ def test_a_line_that_logs_by_lightning_is_the_one_that_reduces(method: str, modu
     text = "def training_step():\n    return log(self, 1, 2)"
     exec(compile(text, "/home/me/lit.py", "exec"), script)  # noqa: S102 - as above
     frame: FrameType = script["training_step"]()
-    found, logged = calls._line(frame)
+    found, logged = callers.calling_line(frame)
     assert logged is expected
     assert (found is not None and found.f_code.co_filename == "/home/me/lit.py") is expected
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import logging
 import sys
 import threading
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import CallsTimed, TimedCall
 from ddpdoctor.watch.rank.compiled import has_compiled
+from ddpdoctor.watch.rank.measured.callers import calling_line
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
-from ddpdoctor.watch.user_frames import is_users, is_watchs
+from ddpdoctor.watch.user_frames import is_watchs
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -36,9 +36,6 @@ COLLECTIVES = {
 """What a script calls between steps, to report or to agree on something."""
 LOGGED = "self.log(sync_dist=True)"
 """What a LightningModule logs is reduced by a barrier and an all_reduce, within the training's own functions."""
-LOGS = {"log", "log_dict"}
-BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "logging", "contextlib", "functools")
-INNER = ("/torch/nn/modules/module.py", "/torch/autograd/", "/torch/optim/optimizer.py")
 SMALL = 1024  # numbers: a metric, a decision
 MOST = 200  # lines that are kept
 FEWEST = 5  # steps that anything is told of
@@ -135,7 +132,7 @@ class Calls:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if self.inside or threading.get_ident() != self.thread:
                     return original(*args, **kwargs)
-                line, logged = _line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
+                line, logged = calling_line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
                 if line is None or not self._counts(what, line, args, logged=logged):
                     return original(*args, **kwargs)
                 self.inside = True
@@ -183,42 +180,6 @@ class Calls:
         counted.count += begins
         counted.numbers = max(counted.numbers, numbers)
         counted.took[self.step] = counted.took.get(self.step, 0) + took
-
-
-def _line(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """Return the frame of the user's that makes a call by itself, and whether it logs by Lightning.
-
-    None where another library, or torch, stands between, or where the training itself calls.
-    """
-    is_direct, last = True, None
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        if frame.f_globals.get("__name__") not in BETWEEN and not is_watchs(frame.f_code.co_filename):
-            is_direct, last = False, frame
-        frame = frame.f_back
-    if frame is not None and last is not None and _logs(last):
-        return frame, True
-    return (None if frame is None or not is_direct or _is_within_the_training(frame) else frame), False
-
-
-def _logs(frame: FrameType) -> bool:
-    """Whether a frame is the method of a LightningModule that logs."""
-    module = str(frame.f_globals.get("__name__"))
-    return frame.f_code.co_name in LOGS and module.endswith(".core.module") and "lightning" in module
-
-
-def _is_within_the_training(frame: FrameType | None) -> bool:
-    """Whether a module's forward, a backward or an optimizer's step has called: what is done there is needed there."""
-    while frame is not None:
-        if _is_inner(frame.f_code.co_filename):
-            return True
-        frame = frame.f_back
-    return False
-
-
-@functools.cache
-def _is_inner(file: str) -> bool:
-    path = file.replace("\\", "/")
-    return any(inner in path for inner in INNER)
 
 
 def _numbers(given: Any) -> int:
