@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers import CHECKS
 
-from ddpdoctor.examine.model import exam as model_exam
+from ddpdoctor.examine.model import exam as model_exam, looks
 from ddpdoctor.examine.model.exam import ModelExam, examine_model
 from ddpdoctor.examine.target import Target
 from ddpdoctor.facets import BadTarget, Instrument, NotRun
@@ -436,7 +436,7 @@ def test_a_factory_that_hangs_is_named(
     examine: Examine, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
     """Told apart by the stack at which it was found."""
-    monkeypatch.setattr(model_exam, "FIRST_LOOK", 1.0)
+    monkeypatch.setattr(looks, "FIRST_LOOK", 1.0)
 
     with pytest.raises(BadTarget, match=words):
         examine(text)
@@ -444,7 +444,7 @@ def test_a_factory_that_hangs_is_named(
 
 def test_a_step_that_takes_too_long_is_no_error(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large model on a small machine is not broken."""
-    monkeypatch.setattr(model_exam, "FIRST_LOOK", 1.0)
+    monkeypatch.setattr(looks, "FIRST_LOOK", 1.0)
     exam = examine(
         """
         class Net(nn.Linear):

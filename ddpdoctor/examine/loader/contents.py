@@ -13,7 +13,7 @@ from typing import Any
 
 from ddpdoctor.examine.loader.facts import Contents, Probe
 from ddpdoctor.examine.loader.indices import get, length
-from ddpdoctor.examine.model.rank import seed
+from ddpdoctor.examine.model.prepared import seed
 
 BATCHES = 256  # that are loaded, and
 SAMPLES = 4096

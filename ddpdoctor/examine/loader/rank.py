@@ -15,7 +15,7 @@ from ddpdoctor.examine.loader.generators import held, told
 from ddpdoctor.examine.loader.indices import below, described, get, integer, length, orders, samplers
 from ddpdoctor.examine.loader.ordered import drawing_at, seeded, share
 from ddpdoctor.examine.loader.worker_seeds import seeds_by_number
-from ddpdoctor.examine.model.rank import drawn as states, prepare
+from ddpdoctor.examine.model.prepared import drawn as states, prepare
 from ddpdoctor.examine.target import Target, build
 
 WITHIN = ("dataloader", "data_loader", "loader")  # where wrappers keep the loader that they feed from

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.model.plain import buffers
-from ddpdoctor.examine.model.rank import build_batch, build_model, seed
+from ddpdoctor.examine.model.prepared import seed
+from ddpdoctor.examine.model.rank import build_batch, build_model
 from ddpdoctor.examine.model.step import CALLS, backward, loss_of, tensors
 
 if TYPE_CHECKING:

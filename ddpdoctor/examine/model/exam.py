@@ -7,15 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.examine.blame import blame, own_frames
-from ddpdoctor.examine.model import rank as model_rank
 from ddpdoctor.examine.model.ddp import wrapped_steps
-from ddpdoctor.examine.model.facts import TOO_SLOW, Description, Entry, Parity, Plain, PlainStep, Trouble
+from ddpdoctor.examine.model.facts import Description, Entry, Parity, Plain, PlainStep
+from ddpdoctor.examine.model.looks import FIRST_LOOK, look_first
 from ddpdoctor.examine.model.parity import compare
-from ddpdoctor.examine.model.rank import NotAModelError, alike, first_look
+from ddpdoctor.examine.model.rank import alike
 from ddpdoctor.examine.model.steps import READY_TWICE, UNUSED, Steps
-from ddpdoctor.facets import BadTarget, NotRun
-from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
+from ddpdoctor.facets import NotRun
+from ddpdoctor.jobs.outcome import Outcome, Raised, Returned, Stuck
 from ddpdoctor.jobs.pool import ServerLostError
 from ddpdoctor.source.training.sets import has_sets
 from ddpdoctor.source.training.wrapping import Source, read_source
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 NO_BATCH = "no --batch given"
-FIRST_LOOK = 30.0  # seconds for building, and for one step of the bare model
 PATIENCE = 20.0  # seconds for a few steps under DDP, and
 HASH_SEEDS = (1, 2)  # two names come in the same order with half of them
 SLOWER = 6.0  # times what the first look took
@@ -97,7 +95,7 @@ def examine_model(jobs: Jobs, model: Target, batch: Target | None) -> ModelExam:
         NotRun: no job can be run.
     """
     started = time.monotonic()
-    looks = _first_look(jobs, model, batch)
+    looks = look_first(jobs, model, batch)
     patience = PATIENCE + SLOWER * (time.monotonic() - started)
     ranks = tuple(description for description, _ in looks)
     exam = ModelExam(model, batch, ranks, read_source(ranks[0].source))
@@ -133,25 +131,6 @@ def _reordered(jobs: Jobs, model: Target, built: Description) -> tuple[str, ...]
     return ()
 
 
-def _first_look(jobs: Jobs, model: Target, batch: Target | None) -> list[tuple[Description, PlainStep | None]]:
-    outcomes = jobs.run(first_look, model, batch, deadline=FIRST_LOOK)
-    if all(isinstance(outcome, Returned) for outcome in outcomes):
-        return _values(outcomes)
-    stage = _stage(outcomes)
-    bare = outcomes if batch is None or stage == "build_model" else jobs.run(first_look, model, None)
-    for outcome in bare:
-        if isinstance(outcome, Raised) and outcome.kind == NotAModelError.__name__:
-            raise BadTarget(f"--model {model}: {outcome.message}")
-    blame("--model", model, bare)
-    if batch is None:
-        return _values(bare)
-    if stage == "plain_step" or any(isinstance(outcome, Died) and outcome.signal for outcome in outcomes):
-        trouble = PlainStep(trouble=_end(outcomes))
-        return [(description, trouble) for description, _ in _values(bare)]
-    blame("--batch", batch, outcomes)
-    return _values(bare)
-
-
 def _apart(ranks: tuple[Description, ...]) -> dict[str, tuple[Plain, ...]]:
     return _rows([rank.plain for rank in ranks])
 
@@ -166,30 +145,6 @@ def _rows(told: Sequence[tuple[Plain, ...]]) -> dict[str, tuple[Plain, ...]]:
         for path, row in rows.items()
         if len({each.shape for each in row}) == 1 and len({each.numbers for each in row}) > 1
     }
-
-
-def _values(outcomes: tuple[Outcome, ...]) -> list[tuple[Description, PlainStep | None]]:
-    return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
-
-
-def _stage(outcomes: tuple[Outcome, ...]) -> str:
-    """Return the function of ``model_rank`` that a rank was in; empty when all that failed died without a trace."""
-    for outcome in sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck)):
-        frames = outcome.frames if isinstance(outcome, Raised) else outcome.stack if isinstance(outcome, Stuck) else ()
-        for stage in ("build_model", "build_batch", "plain_step"):
-            if any(frame.function == stage and frame.file == model_rank.__file__ for frame in frames):
-                return stage
-    return ""
-
-
-def _end(outcomes: tuple[Outcome, ...]) -> Trouble:
-    for outcome in outcomes:
-        if isinstance(outcome, Died):
-            return Trouble("Died", f"the process died by signal {outcome.signal} on rank {outcome.rank}")
-    stuck = next(outcome for outcome in outcomes if isinstance(outcome, Stuck))
-    return Trouble(
-        TOO_SLOW, f"the step did not end in {FIRST_LOOK:.0f} s on rank {stuck.rank}", own_frames(stuck.stack)
-    )
 
 
 def _why_no_ddp(ranks: tuple[Description, ...], plain: tuple[PlainStep, ...]) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.model.facts import Difference
-from ddpdoctor.examine.model.rank import drawn, seed
+from ddpdoctor.examine.model.prepared import drawn, seed
 from ddpdoctor.examine.model.step import CALLS, backward, mapped, tensors
 
 if TYPE_CHECKING:
