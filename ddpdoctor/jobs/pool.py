@@ -7,7 +7,6 @@ import os
 import pickle
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import psutil
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import OUT_OF_TIME, TIME
 from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
+from ddpdoctor.jobs.environ import loopback_name, server_environ
 from ddpdoctor.jobs.job import Job, Ready, Twin
 
 if TYPE_CHECKING:
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
 
     from ddpdoctor.jobs.outcome import Outcome
 
-# Judged by checks of their own; a job about something else must not stumble over them.
-LEFT_OUT = (
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCH_DISTRIBUTED_DEBUG",
-    "WORLD_SIZE",
-)
 START = (
     "import sys; sys.path[:] = {path!r}; from pathlib import Path; "
     "from ddpdoctor.jobs.server import main; main({descriptor}, Path({home!r}))"
@@ -75,7 +62,7 @@ class Jobs:
         descriptor = theirs.fileno()
         self._process: subprocess.Popen[bytes] | psutil.Process = subprocess.Popen(
             [sys.executable, "-c", START.format(path=sys.path, descriptor=descriptor, home=self._home)],
-            env=_server_environ(environ, self._loopback),
+            env=server_environ(environ, self._loopback),
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -221,19 +208,3 @@ class Jobs:
 def _own(module: str) -> tuple[str, ...]:
     """Return a module if it is of this package: those of others belong in the ranks, whatever they do."""
     return (module,) if module.startswith("ddpdoctor.") else ()
-
-
-def loopback_name() -> str | None:
-    """Return the name of the loopback interface; None where it has no address."""
-    for name, entries in psutil.net_if_addrs().items():
-        if any(entry.family == socket.AF_INET and entry.address.startswith("127.") for entry in entries):
-            return name
-    return None
-
-
-def _server_environ(environ: Mapping[str, str], loopback: str | None) -> dict[str, str]:
-    """Return the environment of the ranks: the user's, less what checks of their own judge."""
-    kept = {name: value for name, value in environ.items() if name not in LEFT_OUT}
-    # One OpenMP thread for each rank is what torchrun sets; a thread pool in the server would not survive a fork.
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {**threads, **kept, "GLOO_SOCKET_IFNAME": loopback or "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}

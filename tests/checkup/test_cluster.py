@@ -36,8 +36,9 @@ from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
+from ddpdoctor.cluster.wire.ports import listening
 from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
-from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
+from ddpdoctor.cluster.wire.server import STRANGERS, Server
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import (
     Ambiguity,

@@ -21,7 +21,7 @@ from ddpdoctor.cluster.probing import LARGE, OK
 from ddpdoctor.cluster.reads import variables_read
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
 from ddpdoctor.cluster.settings import settings
-from ddpdoctor.cluster.wire.server import listening
+from ddpdoctor.cluster.wire.ports import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table
 from ddpdoctor.host.network import is_loopback
