@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Evaluated, Summed
-from ddpdoctor.watch.rank.compared.exchanges import is_captured, reduction
+from ddpdoctor.watch.rank.compared.exchanges import is_captured
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
+from ddpdoctor.watch.rank.compared.windows import reduction
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, Place, ProcessWithLedger, lines_of_the_users
 from ddpdoctor.watch.rank.evaluation.returned import Returns
 from ddpdoctor.watch.rank.evaluation.summed_twice import SummedAgain

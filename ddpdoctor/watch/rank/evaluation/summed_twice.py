@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpdoctor.watch.events import SummedTwice
-from ddpdoctor.watch.rank.compared.exchanges import is_captured, reduction
+from ddpdoctor.watch.rank.compared.exchanges import is_captured
+from ddpdoctor.watch.rank.compared.windows import reduction
 from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ddpdoctor.watch.rank.ledger.parts import Parts
 from ddpdoctor.watch.user_frames import frames
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.rank.compared.exchanges import Window
+    from ddpdoctor.watch.rank.compared.windows import Window
     from ddpdoctor.watch.rank.model.used import Outermost
 
 

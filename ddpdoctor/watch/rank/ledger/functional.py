@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import WeightsFingerprinted
-from ddpdoctor.watch.rank.compared.exchanges import Window, clock, is_captured
+from ddpdoctor.watch.rank.compared.exchanges import clock, is_captured
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.compared.sampled import is_sampled
+from ddpdoctor.watch.rank.compared.windows import Window
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.ledger.accounts import summed
 from ddpdoctor.watch.user_frames import frames, is_users, variables_of

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Clip, ParametersHeld, Site
-from ddpdoctor.watch.rank.compared.exchanges import Window, clock, is_captured
+from ddpdoctor.watch.rank.compared.exchanges import clock, is_captured
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, is_shared, whole
 from ddpdoctor.watch.rank.compared.folded import Folded
 from ddpdoctor.watch.rank.compared.sampled import is_sampled
+from ddpdoctor.watch.rank.compared.windows import Window
 from ddpdoctor.watch.rank.ledger.accounts import MOST, Account, constant
 from ddpdoctor.watch.rank.ledger.beside import forget_hooks
 from ddpdoctor.watch.rank.ledger.left_whole import WholeGradients
 from ddpdoctor.watch.rank.ledger.told_steps import Seen, tell
-from ddpdoctor.watch.rank.model.held_state import Search, State
+from ddpdoctor.watch.rank.model.held import State
+from ddpdoctor.watch.rank.model.held_state import Search
 from ddpdoctor.watch.rank.model.parameter_names import names_and_holders
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered

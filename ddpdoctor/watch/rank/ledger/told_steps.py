@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Factor, Statistic, StepFingerprinted
-from ddpdoctor.watch.rank.compared.exchanges import Window, summed_losses
 from ddpdoctor.watch.rank.compared.fingerprints import read
+from ddpdoctor.watch.rank.compared.windows import Window, summed_losses
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.ledger.accounts import GROUPS, options, summed
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.graph.operands import Operands
     from ddpdoctor.watch.rank.ledger.accounts import Account
-    from ddpdoctor.watch.rank.model.held_state import State
+    from ddpdoctor.watch.rank.model.held import State
     from ddpdoctor.watch.rank.model.models import Models, ProcessWithModels
 
 RATES = 50  # of dropout
