@@ -21,6 +21,13 @@ from ddpdoctor.watch.events import (
 from ddpdoctor.watch.rank.frameworks.accelerated import Accelerated
 from ddpdoctor.watch.rank.frameworks.engines import Engines
 from ddpdoctor.watch.rank.frameworks.metrics import Metrics
+from ddpdoctor.watch.rank.frameworks.own_backwards import (
+    accumulation,
+    by_accelerate,
+    by_hand,
+    divides_loss,
+    gradient_state,
+)
 from ddpdoctor.watch.rank.frameworks.shares import sampled_twice, streamed_twice
 from ddpdoctor.watch.rank.frameworks.stops import Stops
 from ddpdoctor.watch.rank.frameworks.synced import Synced
@@ -91,14 +98,14 @@ class Frameworks:
             return
         found = None
         if owner is DEEPSPEED:
-            found = _divides_loss("engine.backward(loss)", self.engines.bypassed())
+            found = divides_loss("engine.backward(loss)", self.engines.bypassed())
         elif owner is TRAINER:
             steps = self.trainers.bypassed()
-            found = _divides_loss("self.accelerator.backward(loss / self.args.gradient_accumulation_steps)", steps)
+            found = divides_loss("self.accelerator.backward(loss / self.args.gradient_accumulation_steps)", steps)
         elif owner is ACCELERATE:
-            found = _accelerates()
+            found = by_accelerate()
         elif owner is LIGHTNING:
-            found = _by_hand(models)
+            found = by_hand(models)
         if found:
             self.told.add("backward")
             right, left_out = found
@@ -107,13 +114,13 @@ class Frameworks:
     def steps(self, optimizer: Any, models: Models) -> None:
         """Look whether an optimizer steps while Accelerate keeps the gradients apart."""
         self.engines.optimizer_steps(optimizer)
-        state = _gradient_state()
+        state = gradient_state()
         if state is None or state.get("sync_gradients", True) or "step" in self.told or self.wrapping is not ACCELERATE:
             return
         held = (parameter for group in optimizer.param_groups for parameter in group["params"])
         if any(models.of(parameter) is not None for parameter in held):
             self.told.add("step")
-            self.recorder.emit(SteppedUnsynced, steps=_accumulation(state))
+            self.recorder.emit(SteppedUnsynced, steps=accumulation(state))
 
     def iterates(self, loader: Any) -> None:
         """Look whether a loader that Accelerate shares out had been shared out before."""
@@ -164,15 +171,15 @@ class Frameworks:
 
     def _divides(self, loss: Any) -> None:
         """Look whether a loss comes divided by the steps of accumulation, by which Accelerate divides it."""
-        steps = _accumulation(_gradient_state() or {})
+        steps = accumulation(gradient_state() or {})
         if steps > 1 and divisor(loss) == steps and not calling_package():
             self.told.add("divided")
             self.recorder.emit(LossDivided, framework=ACCELERATE.name, steps=steps)
 
     def _counted(self) -> None:
         """Count the backwards, and the steps that they led to."""
-        state = _gradient_state()
-        steps = _accumulation(state) if state is not None else 1
+        state = gradient_state()
+        steps = accumulation(state) if state is not None else 1
         if self.wrapping is not ACCELERATE or steps < 2:  # noqa: PLR2004 - one is none
             self.told.add("accumulation")
             return
@@ -212,38 +219,3 @@ def _is_called_by_a_library() -> bool:
 
 def _uses(variable: str) -> bool:
     return os.environ.get(variable, "").lower() in {"true", "1", "yes"}
-
-
-def _gradient_state() -> dict[str, Any] | None:
-    """Return what Accelerate shares about gradients in this process; None where it is not in use."""
-    state = sys.modules.get("accelerate.state")
-    shared = getattr(getattr(state, "GradientState", None), "_shared_state", None)
-    return dict(shared) if shared else None
-
-
-def _accumulation(state: dict[str, Any]) -> int:
-    steps = state.get("plugin_kwargs", {}).get("num_steps", 1)
-    return steps if isinstance(steps, int) else 1
-
-
-def _accelerates() -> tuple[str, str] | None:
-    """Return Accelerate's own backward, and what it does besides; None where it does nothing."""
-    shared = (
-        getattr(getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None), "_shared_state", None) or {}
-    )
-    if shared.get("_mixed_precision") == "fp16" and getattr(shared.get("device"), "type", "") != "cpu":
-        return "accelerator.backward(loss)", "the loss is not scaled for float16"
-    return _divides_loss("accelerator.backward(loss)", _accumulation(_gradient_state() or {}))
-
-
-def _divides_loss(right: str, steps: int) -> tuple[str, str] | None:
-    """Return what a framework's own backward does where it accumulates."""
-    return (right, f"it is not divided by the {steps} steps of accumulation") if steps > 1 else None
-
-
-def _by_hand(models: Models) -> tuple[str, str] | None:
-    """Return Lightning's backward of manual optimization, without which DDP is not told to reduce."""
-    wrappers = [model.wrapper() for model in models.alive()]
-    if any(getattr(getattr(each, "module", None), "automatic_optimization", True) is False for each in wrappers):
-        return "self.manual_backward(loss)", "DDP does not average the gradients: manual_backward has it do so"
-    return None
