@@ -6,8 +6,6 @@ there then, no sample of that step has made. Nothing is changed, called or kept.
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.loader.generators import kinds
 from ddpdoctor.watch.events import HeldGenerator
-from ddpdoctor.watch.events.steps.parts import BEST
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
 from ddpdoctor.watch.rank.data.generators import seed_of, state_of
+from ddpdoctor.watch.rank.model.held import LISTED, State, Tensor
 from ddpdoctor.watch.rank.model.held_names import PLANE, STATISTIC, is_bank, is_told
 from ddpdoctor.watch.user_frames import file_of, frames, is_users, variables_of
 
@@ -29,62 +27,15 @@ if TYPE_CHECKING:
 
 OBJECTS = 300  # that are looked into
 DEEPEST = 3
-LISTED = 16  # numbers of a list, or of a dict
 MODULES = 200  # of a model
 TENSORS = 64
 GENERATORS = 16
 LARGEST = 200_000  # elements
-HOLDINGS = 100
 MODEL = "model"
 """Where what a wrapper holds is said to be, if nothing of the user's names it."""
-NAME = re.compile(r"[^\W\d]\w*")
 EXACT = 2**53
 TOGETHER = 1_000_000  # elements
 DROPOUT = "torch.nn.modules.dropout"
-
-
-@dataclass(slots=True)
-class Tensor:
-    """One tensor that an object holds: where it is from the function that trains, its class, its fold.
-
-    The class of what a variable holds by itself is empty.
-    """
-
-    path: str
-    kind: str
-    file: str
-    shape: tuple[int, ...]
-    broadcast: bool
-    named: bool
-    fold: Any
-
-    @property
-    def size(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
-
-
-@dataclass(slots=True)
-class State:
-    """Numbers by where they are, ``rates`` of dropout, and tensors."""
-
-    numbers: dict[str, float] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
-    tensors: list[Tensor] = field(default_factory=list)
-    generators: list[HeldGenerator] = field(default_factory=list)
-
-    def paths(self, value: float) -> tuple[str, ...]:
-        """Return where a number is held, the first few places."""
-        return tuple(path for path, each in self.numbers.items() if each == value)[:LISTED]
-
-    def named(self, names: set[str]) -> list[tuple[str, float]]:
-        """Return the numbers that are held by one of these names, or as the best so far, the first few."""
-        found = []
-        for path, value in self.numbers.items():
-            meant = NAME.findall(path)[-2 if path.endswith("]") else -1 :]  # a key, and what it is a key of
-            if names & set(meant) or BEST.search(meant[-1]):
-                found.append((path, value))
-        return found[:HOLDINGS]
 
 
 @dataclass(slots=True)

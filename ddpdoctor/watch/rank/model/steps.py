@@ -14,43 +14,12 @@ from ddpdoctor.watch.rank.compared.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.compared.sampled import is_sampled
 from ddpdoctor.watch.rank.model.bypass_finder import spot
 from ddpdoctor.watch.rank.model.models import NAMES
+from ddpdoctor.watch.rank.model.parts import MOST, Held, Part, frozen_of, gone_from, rates_of, without_holder
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.compared.pace import Paces
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
     from ddpdoctor.watch.rank.model.wrapped_model import Model
-
-MOST = 20
-
-
-@dataclass(slots=True)
-class Part:
-    """What an optimizer holds of one wrapped model (None: of none); the counts are the model's at the last step."""
-
-    model: Model | None
-    names: tuple[str, ...]
-    parameters: tuple[Any, ...]
-    forwards: int = 0
-    synced: int = 0
-
-
-@dataclass(slots=True)
-class Held:
-    """What an optimizer holds, as found when ``made`` models had been wrapped; ``others`` are of no wrapped model."""
-
-    number: int
-    optimizer: weakref.ref[Any]
-    made: int
-    parts: list[Part] = field(default_factory=list)
-    others: tuple[Any, ...] = ()
-    steps: int = 0
-    told: int = 0
-
-    def let_go(self) -> None:
-        """Drop the parameters, whose memory the training wants back: the optimizer is gone."""
-        self.others = ()
-        for part in self.parts:
-            part.parameters = ()
 
 
 @dataclass(slots=True)
@@ -138,8 +107,8 @@ class Optimizers:
                 model=model.number if model else None,
                 names=part.names,
                 others=len(held.others),
-                frozen=_frozen(held.others, models.alive()),
-                gone=_gone(part),
+                frozen=frozen_of(held.others, models.alive()),
+                gone=gone_from(part),
                 empty=sum(not group["params"] for group in optimizer.param_groups),
             )
 
@@ -149,7 +118,7 @@ class Optimizers:
         norms, held_ids = models.folded.norms, self._held()
         named = alone.parameters() if alone else {}
         gradients = norms([parameter.grad for parameter in part.parameters])
-        unheld = _unheld(named, held_ids)
+        unheld = without_holder(named, held_ids)
         unmanaged = list(model.unmanaged(named, held_ids))[:MOST] if model else []
         wanting = [parameter.grad for parameter in held.others if parameter.requires_grad]
         active = sum(bool(norm) for norm in norms(wanting))
@@ -172,7 +141,7 @@ class Optimizers:
             active=active,
             unheld=unheld[:MOST],
             left=len(model.reduced) if model else 0,
-            rates=_rates(held.optimizer()),
+            rates=rates_of(held.optimizer()),
             closure=closure,
             thawed=alone.thawed(named, unheld)[:MOST] if alone else (),
         )
@@ -199,32 +168,3 @@ class Optimizers:
 
     def _held(self) -> set[int]:
         return {id(each) for one in self.built for group in one.param_groups for each in group["params"]}
-
-
-def _unheld(named: dict[str, Any], held: set[int]) -> tuple[str, ...]:
-    """Name the parameters of a model that have a gradient and that no optimizer of this process holds."""
-    return tuple(
-        name
-        for name, parameter in named.items()
-        if parameter.requires_grad and id(parameter) not in held and parameter.grad is not None
-    )
-
-
-def _frozen(parameters: tuple[Any, ...], models: list[Model]) -> tuple[str, ...]:
-    """Name those of these parameters that are frozen ones of a wrapped model."""
-    names = {id(parameter): name for model in models for name, parameter in model.parameters().items()}
-    frozen = (names[id(each)] for each in parameters if not each.requires_grad and id(each) in names)
-    return tuple(frozen)[:MOST]
-
-
-def _gone(part: Part) -> tuple[str, ...]:
-    """Name what the optimizer holds of a model and the model has not any more."""
-    there = set(map(id, part.model.parameters().values())) if part.model else set()
-    pairs = zip(part.names, part.parameters, strict=True)
-    return tuple(name for name, parameter in pairs if id(parameter) not in there)[:MOST]
-
-
-def _rates(optimizer: Any) -> tuple[float, ...]:
-    """Return the learning rates that are plain numbers: one that is a tensor lies on a device."""
-    rates = (group.get("lr") for group in optimizer.param_groups)
-    return tuple(float(rate) for rate in rates if isinstance(rate, (int, float)))[:MOST]
