@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import by_parameter, given
 
+from .._shared_path import depends_on_rank
 from ._files_written import METHODS, OPENERS, OPTIONS, WRITERS, is_anew, is_caught, is_named
-from ._shared_path import depends_on_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script, Tree

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import by_parameter, default_of, given, keyword
 
-from ._shared_path import depends_on_rank
+from .._shared_path import depends_on_rank
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

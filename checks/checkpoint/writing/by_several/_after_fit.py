@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import given, keyword
 
-from ..._frameworks.lightning import TRAINERS, has_ranks
+from ...._frameworks.lightning import TRAINERS, has_ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

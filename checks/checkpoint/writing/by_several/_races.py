@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Finding, Fix, Log, Record
 
-from ..._hosts.launched import REMOVING, SEVERAL
-from ..._hosts.ranks_of_hosts import beyond_first_host
+from ...._hosts.launched import REMOVING, SEVERAL
+from ...._hosts.ranks_of_hosts import beyond_first_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

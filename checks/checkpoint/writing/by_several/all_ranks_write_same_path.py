@@ -47,21 +47,21 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from ..._frameworks.accelerate import is_of_several_processes
-from ..._frameworks.trainer import runs_in_ranks
-from ..._hosts.launched import SEVERAL
-from ..._hosts.ranks_of_hosts import LOCAL
-from ..._scripts.source import is_own
-from ._files_written import is_caught, is_named, written, written_by_helpers
-from ._helpers_that_write import written_abroad
-from ._races import FIX, GONE, PATHS, raced
-from ._shared_path import (
+from ...._frameworks.accelerate import is_of_several_processes
+from ...._frameworks.trainer import runs_in_ranks
+from ...._hosts.launched import SEVERAL
+from ...._hosts.ranks_of_hosts import LOCAL
+from ...._scripts.source import is_own
+from .._shared_path import (
     depends_on_rank,
     diff_guarded,
     is_made_by_another,
     is_reached,
     on_one_rank,
 )
+from ._files_written import is_caught, is_named, written, written_by_helpers
+from ._helpers_that_write import written_abroad
+from ._races import FIX, GONE, PATHS, raced
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

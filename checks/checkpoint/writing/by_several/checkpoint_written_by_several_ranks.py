@@ -52,14 +52,14 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._frameworks.accelerate import is_of_several_processes
-from ..._frameworks.trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
-from ..._scripts.source import is_own
-from .._whole import WHOLE
+from ...._frameworks.accelerate import is_of_several_processes
+from ...._frameworks.trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
+from ...._scripts.source import is_own
+from ..._whole import WHOLE
+from .._by_one import fix_in, fix_of, right_in
+from .._shared_path import depends_on_rank, is_reached
 from ._after_fit import written_after_fit
-from ._by_one import fix_in, fix_of, right_in
 from ._sharded_state import is_always_sharded, sharding_of
-from ._shared_path import depends_on_rank, is_reached
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
