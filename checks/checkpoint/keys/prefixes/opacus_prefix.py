@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from ddpdoctor.check import Ailment, Severity
 
-from .._reason import Reason
+from ..._reason import Reason
 from ._wrappers import Wrapper, facets
 
 AILMENT = Ailment("DDP869", Severity.ERROR)

@@ -57,9 +57,9 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from .._look import few
-from .._reason import OTHER_NETWORK, Reason, on_refusal
-from .._refusal import refusal
+from ..._look import few
+from ..._reason import OTHER_NETWORK, Reason, on_refusal
+from ..._refusal import refusal
 from ._loaded import can_be_loaded_back, into_bare, key_of, strictly
 from ._saved import saved
 from ._stripped import is_stripped

@@ -29,14 +29,14 @@ from ddpdoctor.check import (
     wrapped_parts,
 )
 
-from .._look import few, named, repair_command, state_dicts
-from .._reason import Reason, on_refusal, reason
-from .._refusal import refusal
+from ..._look import few, named, repair_command, state_dicts
+from ..._reason import Reason, on_refusal, reason
+from ..._refusal import refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.check import CheckpointFile, ModelExam, StateDict
 
-    from .._refusal import Refusal
+    from ..._refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)

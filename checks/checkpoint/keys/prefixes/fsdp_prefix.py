@@ -35,10 +35,10 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity
 
-from .._look import few
-from .._reason import Reason, on_refusal
-from .._refusal import refusal
-from .._sharded import FSDP_KEY
+from ..._look import few
+from ..._reason import Reason, on_refusal
+from ..._refusal import refusal
+from ..._sharded import FSDP_KEY
 from ._wrappers import Wrapper, facets
 
 AILMENT = Ailment("DDP803", Severity.ERROR)

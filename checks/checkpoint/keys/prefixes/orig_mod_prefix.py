@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity
 
-from .._look import few
-from .._reason import OTHER_NETWORK, Reason, on_refusal
-from .._refusal import refusal
+from ..._look import few
+from ..._reason import OTHER_NETWORK, Reason, on_refusal
+from ..._refusal import refusal
 from ._wrappers import Wrapper, facets
 
 AILMENT = Ailment("DDP802", Severity.ERROR)

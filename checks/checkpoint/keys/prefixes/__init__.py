@@ -1,0 +1,1 @@
+"""Keys that carry the prefix of a wrapper, or have lost one."""
