@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.model.gradients._bypassed import called_past
+from ddpdoctor.checks.model.gradients.bypassed._bypassed import called_past
 from ddpdoctor.frameworks import IGNITE
 from ddpdoctor.watch.events import Site
 

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import DDP, INIT, Ailment, Evidence, Finding, Fix, Severity, dotted, given, lint
 
 from ..._scripts.source import SAMPLER
-from ..gradients._thrown_away import OF_GRADIENTS
-from ..gradients._to_backward import backward_of, is_call_of
+from ..gradients.bypassed._thrown_away import OF_GRADIENTS
+from ..gradients.bypassed._to_backward import backward_of, is_call_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Fix, calls_at, resolve, tree_of
 
-from ..._scripts.own_files import is_said
+from ...._scripts.own_files import is_said
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Framework, Script, Site, Tree

@@ -50,8 +50,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import have_parted, sheet
-from .._training import bypasses, gradients_apart, line, together
+from ...._ledgers.ledger import have_parted, sheet
+from ..._training import bypasses, gradients_apart, line, together
 from ._bypassed import EXCHANGES, averages_weights, bared, called_past, is_of_parts, mend
 from ._thrown_away import OF_GRADIENTS, thrown_away
 from ._to_backward import backward_of, is_call_of, is_without_gradients
