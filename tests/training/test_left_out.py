@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ddpdoctor.checks.model._words import made_later
-from ddpdoctor.checks.model.gradients._left_out import wrap_as_well
+from ddpdoctor.checks.model.gradients.exchange._left_out import wrap_as_well
 from ddpdoctor.frameworks import IGNITE, LIGHTNING, RAY, TRAINER, Framework
 from ddpdoctor.watch.events import ParametersHeld, Site
 

@@ -51,14 +51,14 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import line_of, norms, sheets
-from ..._ledgers.updates import TOLD, updates
-from ..._scripts.own_files import is_said
-from .._owners import shared_out
-from .._words import listed
+from ...._ledgers.ledger import line_of, norms, sheets
+from ...._ledgers.updates import TOLD, updates
+from ...._scripts.own_files import is_said
+from ..._owners import shared_out
+from ..._words import listed
 
 if TYPE_CHECKING:
-    from ..._ledgers.sheets import Sheet
+    from ...._ledgers.sheets import Sheet
 
 AILMENT = Ailment("DDP571", Severity.ERROR)
 SURE = 2

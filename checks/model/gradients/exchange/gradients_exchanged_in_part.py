@@ -52,10 +52,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import caller_of, data_parallel_sheets, seen, starts_apart
-from ..._ledgers.sheets import NEVER, Line, Sheet
-from .._training import strays_apart, together
-from .._words import counted, listed
+from ...._ledgers.ledger import caller_of, data_parallel_sheets, seen, starts_apart
+from ...._ledgers.sheets import NEVER, Line, Sheet
+from ..._training import strays_apart, together
+from ..._words import counted, listed
 from ._left_out import ignored, on_the_list, wrap_as_well
 from ._one_training import shared_out
 

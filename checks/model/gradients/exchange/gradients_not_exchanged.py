@@ -63,7 +63,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import (
+from ...._ledgers.ledger import (
     REDUCERS,
     WRAPPERS,
     caller_of,
@@ -75,8 +75,8 @@ from ..._ledgers.ledger import (
     seen,
     sheets,
 )
-from ..._ledgers.sheets import NEVER, Sheet
-from ..._ledgers.updates import TOLD, apart, updates
+from ...._ledgers.sheets import NEVER, Sheet
+from ...._ledgers.updates import TOLD, apart, updates
 from ._one_training import HALF, in_vain, meant, one_training, sends_after_backward
 
 AILMENT = Ailment("DDP569", Severity.ERROR)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import EpochStarted, Evidence, FileWritten, Training, tree_of
 
-from ..._ledgers.ledger import REDUCERS, WRAPPERS, calls_in
+from ...._ledgers.ledger import REDUCERS, WRAPPERS, calls_in
 
 if TYPE_CHECKING:
-    from ..._ledgers.sheets import Sheet
+    from ...._ledgers.sheets import Sheet
 
 LITTLE = 0.1  # of what is sent
 HALF = 0.5  # of a model: whoever exchanges parameters sends as much

@@ -23,7 +23,7 @@ from ddpdoctor.check import (
     tree_of,
 )
 
-from .._words import counted, frozen_later, listed
+from ..._words import counted, frozen_later, listed
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Training
