@@ -63,10 +63,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import built, of_all_ranks
-from ..._ledgers.sheets import EXCLUSIVE
-from .._alike import counts_differ, map_built, of_one_model
-from .._words import listed
+from ...._ledgers.ledger import built, of_all_ranks
+from ...._ledgers.sheets import EXCLUSIVE
+from ..._alike import counts_differ, map_built, of_one_model
+from ..._words import listed
 
 AILMENT = Ailment("DDP1502", Severity.ERROR)
 SOME = 2  # steps of other ranks

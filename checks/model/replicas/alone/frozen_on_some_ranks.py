@@ -43,9 +43,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import built, calls_of
-from .._alike import earlier, frozen_differ, of_one_model
-from .._words import counted, listed
+from ...._ledgers.ledger import built, calls_of
+from ..._alike import earlier, frozen_differ, of_one_model
+from ..._words import counted, listed
 
 AILMENT = Ailment("DDP1501", Severity.ERROR)
 

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from .._words import listed
-from ._used import Module, modules
+from ..._words import listed
+from .._used import Module, modules
 
 AILMENT = Ailment("DDP1521", Severity.ERROR)
 SURE = 4  # steps
