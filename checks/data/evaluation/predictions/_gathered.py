@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Site, last_name
 
-from ..._evaluation.metrics import part_around
+from ...._evaluation.metrics import part_around
 
 JOINS = {"cat", "concat", "concatenate", "vstack", "hstack", "sum", "chain", "from_iterable"}
 SORTS = re.compile(r"stack\(|zip|transpose|permute|sort|order|\bidx|indice|\w_ids?\b|\bid\b|::|scatter|\.T\b|swapaxes")

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Place, Severity, Training, watch
 
-from ..._evaluation.evaluations import Share, evaluation, sharded
+from ...._evaluation.evaluations import Share, evaluation, sharded
 from ._gathered import cut_and_compared
 
 AILMENT = Ailment("DDP647", Severity.WARNING)
