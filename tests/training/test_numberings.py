@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.checks.data.shares._numberings import made_at
+from ddpdoctor.checks.data.shares.unlike._numberings import made_at
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.numberings import _numbering
 

@@ -65,7 +65,7 @@ from ddpdoctor.check import (
 from ..._scripts.source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
 from .._words import SHOWN, shown, unless_a_framework_splits
-from ..shares._numberings import words_differ
+from ..shares.unlike._numberings import words_differ
 from ._gone_through import MEND, are_identical, is_whole, mend, told
 from ._unshared import (
     SEEDED,

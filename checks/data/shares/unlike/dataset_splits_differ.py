@@ -60,9 +60,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._scripts.source import OF_THE_MODEL, SAMPLER
-from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
-from .._words import SHOWN, sharer
+from ...._scripts.source import OF_THE_MODEL, SAMPLER
+from ..._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
+from ..._words import SHOWN, sharer
 from ._split_in_ranks import SEEDED_DRAWS, SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
 from ._split_mended import SEED, SORT, SPLIT, SPLIT_ALIKE, SPLIT_TENSORS
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Numbered, Site, Training, last_name, tree_of
 
-from ..._scripts.own_files import own_files
+from ...._scripts.own_files import own_files
 
 SET = re.compile(r"\b(?:list|tuple)\((set\((?:[^()]|\([^()]*\))*\))\)|(?<!sorted\()\b(set\((?:[^()]|\([^()]*\))*\))")
 FEWEST = 3  # words that two ranks have in common

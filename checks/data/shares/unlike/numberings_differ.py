@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Numbered, Severity, Training, place, watch
 
-from ..._evaluation.evaluations import shares_gradients
+from ...._evaluation.evaluations import shares_gradients
 from ._numberings import Made, made_at, renumbered
 
 AILMENT = Ailment("DDP624", Severity.ERROR)

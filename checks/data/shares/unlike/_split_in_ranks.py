@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Started, is_open, keyword, last_name, tree_of
 
-from ..._scripts.own_files import own_files
-from ..._scripts.source import SAMPLER
+from ...._scripts.own_files import own_files
+from ...._scripts.source import SAMPLER
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, OrderSeen, Script, Training
