@@ -1,0 +1,1 @@
+"""To which device a checkpoint is loaded."""
