@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT
 
 from ddpdoctor.check import closest
-from ddpdoctor.checks.model.wrapping._torch_names import OFFERED
+from ddpdoctor.checks.model.wrapping.names._torch_names import OFFERED
 from ddpdoctor.source.text.names import canonical
 
 IN_ALL_VERSIONS = {"Reducer", "reduce_op", "DistributedDataParallelCPU"}

@@ -51,8 +51,8 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._frameworks.accelerate import is_launched_with_several
-from .._logs import APEX, TRAINER, beside, is_private
+from ...._frameworks.accelerate import is_launched_with_several
+from ..._logs import APEX, TRAINER, beside, is_private
 from ._prepared import read_of_prepared
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import by_parameter
 
-from ..._frameworks.accelerate import prepares
+from ...._frameworks.accelerate import prepares
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

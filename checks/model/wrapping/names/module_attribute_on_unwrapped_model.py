@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from .._logs import beside
+from ..._logs import beside
 
 AILMENT = Ailment("DDP526", Severity.ERROR)
 MESSAGE = r"'([A-Z]\w+)' object has no attribute 'module'"

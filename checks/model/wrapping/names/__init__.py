@@ -1,0 +1,1 @@
+"""Names that are asked of a wrapper, of a model that has none, or of torch."""
