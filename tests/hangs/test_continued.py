@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.collectives.absent.rank_left_early import by_those_who_lost_it
+from ddpdoctor.checks.collectives.absent.ended.rank_left_early import by_those_who_lost_it
 from ddpdoctor.watch.events import EpochStarted, Failed, PeerLost, Progress, Site
 from ddpdoctor.watch.training import Training
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.collectives.absent._under_a_test import under_a_test
-from ddpdoctor.checks.collectives.absent.ranks_diverge import while_training
+from ddpdoctor.checks.collectives.absent.diverged._under_a_test import under_a_test
+from ddpdoctor.checks.collectives.absent.diverged.ranks_diverge import while_training
 from ddpdoctor.checks.collectives.hangs.calls._callers import tests_above as above
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.training import Training

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, place
 
-from ..hangs._told import seen, short, table
-from ..hangs.source._exits import loop_left_by
-from ..hangs.source._handlers import in_finally
+from ...hangs._told import seen, short, table
+from ...hangs.source._exits import loop_left_by
+from ...hangs.source._handlers import in_finally
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled, Training

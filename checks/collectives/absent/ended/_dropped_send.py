@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Communication, Evidence, Finding, Fix, PeerLost, calls_at, last_name, place
 
-from ..hangs._told import short
+from ...hangs._told import short
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Failed

@@ -50,21 +50,21 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..._findings.few import few
-from ..hangs._hangs import Hang, on_hang
-from ..hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words, unequal_loaders
-from ..hangs._losses import Loss, on_loss
-from ..hangs._pairs import BY_HANDLE
-from ..hangs._told import seen, short, table
-from ..hangs.calls._apart import gone_on
-from ..hangs.calls._compared import iterations
-from ..hangs.calls._members import passed_over
-from ..hangs.source._exits import LeftBy, loop_left_by
-from ..left._leave_together import mended
-from ..timeouts._experts import EXPERTS, LEAVES, under_zero3
-from ..timeouts._flight import CROSSED, LATE, proofs
-from ..timeouts._waits import STUCK, place_of
-from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ...._findings.few import few
+from ...hangs._hangs import Hang, on_hang
+from ...hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words, unequal_loaders
+from ...hangs._losses import Loss, on_loss
+from ...hangs._pairs import BY_HANDLE
+from ...hangs._told import seen, short, table
+from ...hangs.calls._apart import gone_on
+from ...hangs.calls._compared import iterations
+from ...hangs.calls._members import passed_over
+from ...hangs.source._exits import LeftBy, loop_left_by
+from ...left._leave_together import mended
+from ...timeouts._experts import EXPERTS, LEAVES, under_zero3
+from ...timeouts._flight import CROSSED, LATE, proofs
+from ...timeouts._waits import STUCK, place_of
+from ...timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._accumulated import no_sync_in, unlike_accumulation
 from ._alike import left_out_of_loop
 from ._in_finally import told_in_finally

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Place, Site, place
 
-from ..hangs._told import noticed, short
+from ...hangs._told import noticed, short
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Exit, Guard, PeerLost
 
-    from ..hangs.calls._apart import GoneOn
+    from ...hangs.calls._apart import GoneOn
 
 TOGETHER = Fix(
     "decide together: where the test holds on one rank, all make the call",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Evidence, Finding, Fix, Position, Site, place, resolve, tests_around, tree_of
 
-from ..hangs._told import seen, short, table, where
+from ...hangs._told import seen, short, table, where
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Site, decided_at, place
 
-from ..hangs._told import short
-from ..hangs.calls._callers import share_a_loop
-from ._alike import way_removed
+from ...hangs._told import short
+from ...hangs.calls._callers import share_a_loop
+from ..diverged._alike import way_removed
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Failed, PeerLost

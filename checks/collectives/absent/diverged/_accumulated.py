@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, Site, place, tree_of
 
-from ..hangs._told import seen, short, table
+from ...hangs._told import seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Stalled

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Doing, Evidence, Finding, Fix, Site, place
 
-from ..hangs._told import seen, short, table
-from ..hangs.source._deciding import deciding
+from ...hangs._told import seen, short, table
+from ...hangs.source._deciding import deciding
 from ._went_on import SKIPPED
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Guard, Position, Stalled
 
-    from ..hangs.source._exits import LeftBy
+    from ...hangs.source._exits import LeftBy
 
 LONGEST = 80  # characters of a test that are shown
 

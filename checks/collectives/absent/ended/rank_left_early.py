@@ -48,16 +48,16 @@ from ddpdoctor.check import (
     place,
 )
 
-from ...network.links._peers import CLOSED
-from ..hangs._hangs import Hang, on_hang
-from ..hangs._left import evidence, in_words, left_by, let_it_end
-from ..hangs._losses import Loss, on_loss
-from ..hangs._lost import KERNEL
-from ..hangs._told import seen, short, table
+from ....network.links._peers import CLOSED
+from ...hangs._hangs import Hang, on_hang
+from ...hangs._left import evidence, in_words, left_by, let_it_end
+from ...hangs._losses import Loss, on_loss
+from ...hangs._lost import KERNEL
+from ...hangs._told import seen, short, table
+from ..diverged._went_on import UNEVEN
 from ._continued import left_out_by_continue, past_a_step
 from ._dropped_send import dropped, told_dropped
 from ._left_before import left_before
-from ._went_on import UNEVEN
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 

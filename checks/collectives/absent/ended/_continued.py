@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place, returns_above
 
-from ..hangs.calls._callers import share_a_loop
-from ..hangs.source._continues import continue_before
+from ...hangs.calls._callers import share_a_loop
+from ...hangs.source._continues import continue_before
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Training

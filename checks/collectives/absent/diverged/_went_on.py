@@ -19,8 +19,8 @@ from ddpdoctor.check import (
     ways_past,
 )
 
-from ..hangs._told import noticed, seen, short, table
-from ..hangs.calls._callers import (
+from ...hangs._told import noticed, seen, short, table
+from ...hangs.calls._callers import (
     cached,
     caller_of,
     decided_above,
@@ -30,13 +30,13 @@ from ..hangs.calls._callers import (
     tests_above,
     ways_to,
 )
-from ..hangs.source._continues import continue_before
+from ...hangs.source._continues import continue_before
 from ._left_out import told_kept, told_left_generator, told_under
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Exit, Position, Stalled
 
-    from ..hangs.calls._apart import GoneOn
+    from ...hangs.calls._apart import GoneOn
 
 FIX = Fix(
     "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",

@@ -1,0 +1,1 @@
+"""Ranks that have come to their end while others still wait for them."""
