@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._swallowed import swallowed
+from ddpdoctor.checks.collectives.hangs.reasons._swallowed import swallowed
 from ddpdoctor.watch.events import Communication, ErrorSeen, Progress, Site
 from ddpdoctor.watch.training import Training
 

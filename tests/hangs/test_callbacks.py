@@ -9,9 +9,9 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
-from ddpdoctor.checks.collectives.hangs._stops import stop_of_some_ranks
 from ddpdoctor.checks.collectives.hangs.calls._alone import called_alone
 from ddpdoctor.checks.collectives.hangs.handed._callbacks import has_ended, of_threads
+from ddpdoctor.checks.collectives.hangs.reasons._stops import stop_of_some_ranks
 from ddpdoctor.source.values.callbacks import Caller, callback_around
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Communication, Doing, Failed, PeerLost, Position, Progress, Site, Stalled, StopAsked

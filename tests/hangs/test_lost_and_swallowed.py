@@ -10,7 +10,7 @@ import pytest
 
 from ddpdoctor.checks.collectives.absent._gone import lost_by
 from ddpdoctor.checks.collectives.absent.ended.rank_left_early import by_those_who_lost_it
-from ddpdoctor.checks.collectives.hangs._swallowed import lost_and_swallowed, swallowed
+from ddpdoctor.checks.collectives.hangs.reasons._swallowed import lost_and_swallowed, swallowed
 from ddpdoctor.checks.collectives.left.exception_swallowed import at_the_end
 from ddpdoctor.watch.events import Communication, ErrorSeen, Event, Failed, Left, PeerLost, Progress, Site
 from ddpdoctor.watch.rank.end.leaving import Leaving

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.check import Site
-from ddpdoctor.checks.collectives.unequal._padding import dimensions_that_differ, padded, padded_by_accelerate
+from ddpdoctor.checks.collectives.unequal.sizes._padding import dimensions_that_differ, padded, padded_by_accelerate
 
 
 @pytest.mark.parametrize(

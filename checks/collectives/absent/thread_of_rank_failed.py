@@ -30,8 +30,8 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Training, place
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._threads import ended_thread
 from ..hangs._told import seen, short, table
+from ..hangs.reasons._threads import ended_thread
 
 AILMENT = Ailment("DDP706", Severity.ERROR)
 

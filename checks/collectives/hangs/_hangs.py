@@ -7,15 +7,7 @@ import enum
 from ddpdoctor.check import JOINING, Claim, Doing, Joining, Marker, Stalled, Training, watch
 
 from ..._hosts.store import meets_nowhere, misses_the_store
-from ._joins import joined_by_some, met_in_join
-from ._left import left_by
-from ._meeting import met_apart
 from ._pairs import MESSAGES, Pair, in_branches, root_of, unanswered, unanswered_by_handle, unsent
-from ._stops import stop_of_some_ranks
-from ._swallowed import swallowed
-from ._synced import synced_by_some
-from ._threads import ended_thread
-from ._untaken import untaken
 from .calls._branches import in_branch
 from .calls._circles import circle
 from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, roots_apart, uneven
@@ -24,6 +16,14 @@ from .calls._once_more import once_more
 from .handed._callbacks import in_callback, of_thread
 from .handed._logged import logged_under_a_test
 from .handed._registered import registered
+from .reasons._joins import joined_by_some, met_in_join
+from .reasons._left import left_by
+from .reasons._meeting import met_apart
+from .reasons._stops import stop_of_some_ranks
+from .reasons._swallowed import swallowed
+from .reasons._synced import synced_by_some
+from .reasons._threads import ended_thread
+from .reasons._untaken import untaken
 from .source._batches import behind_a_batch
 from .source._deciding import left_out_by_test
 from .source._exits import loop_left_by, step_skipped

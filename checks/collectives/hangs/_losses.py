@@ -7,17 +7,17 @@ import enum
 from ddpdoctor.check import Claim, Crashed, Marker, OrderSeen, PeerLost, Training, watch
 
 from ...checkpoint.writing._made_by_one import made_by_one
-from ._joins import joined_by_some, met_in_join
 from ._pairs import Pair, overrun
-from ._stops import stop_of_some_ranks
-from ._swallowed import swallowed
-from ._synced import lacked_by_first, synced_by_some
 from .calls._alone import called_alone, died_where_it_came_alone
 from .calls._apart import broken_off, gone_on, left_out, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
 from .calls._once_more import more_than_the_lost, once_more
 from .handed._callbacks import of_threads
+from .reasons._joins import joined_by_some, met_in_join
+from .reasons._stops import stop_of_some_ranks
+from .reasons._swallowed import swallowed
+from .reasons._synced import lacked_by_first, synced_by_some
 from .source._batches import behind_a_batch, behind_at_loss
 from .source._exits import loop_left_before_the_end
 from .source._guards import skipped_by_those_who_ended

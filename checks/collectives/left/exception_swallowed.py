@@ -59,11 +59,11 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._left import evidence, let_it_end
 from ..hangs._losses import Loss, on_loss
-from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out
+from ..hangs.reasons._left import evidence, let_it_end
+from ..hangs.reasons._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs.source._exits import step_skipped
 from ..hangs.source._handlers import caught_more, handling
 from ._handled import in_its_handler, told_by_counts

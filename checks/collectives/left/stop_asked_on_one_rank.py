@@ -62,8 +62,8 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._stops import StopOfSome, stop_of_some_ranks
 from ..hangs._told import noticed, seen, short, table
+from ..hangs.reasons._stops import StopOfSome, stop_of_some_ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.check import StopAsked

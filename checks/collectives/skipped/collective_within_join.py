@@ -39,9 +39,9 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, place
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._joins import InJoin, met_in_join
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import short, table
+from ..hangs.reasons._joins import InJoin, met_in_join
 
 AILMENT = Ailment("DDP757", Severity.ERROR)
 

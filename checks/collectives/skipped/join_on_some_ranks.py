@@ -33,9 +33,9 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Table, Training, place
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._joins import joined_by_some
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import table
+from ..hangs.reasons._joins import joined_by_some
 
 AILMENT = Ailment("DDP1795", Severity.ERROR)
 

@@ -51,9 +51,9 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._losses import Loss, on_loss
-from ..hangs._synced import Synced, lacked_by_first, synced_by_some
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.handed._logged import Logged, logged_under_a_test
+from ..hangs.reasons._synced import Synced, lacked_by_first, synced_by_some
 from ..hangs.source._one_rank import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 

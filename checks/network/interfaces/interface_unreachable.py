@@ -58,7 +58,7 @@ from ddpdoctor.check import (
 
 from ..._hosts.hosts import routable_interfaces
 from ...launching._launchers import nodes
-from ..links._peers import BOOTSTRAP, dead_end, hosts
+from ..links.peers._peers import BOOTSTRAP, dead_end, hosts
 from ._rejected import LOCAL, rejected_by_a_neighbour
 
 if TYPE_CHECKING:

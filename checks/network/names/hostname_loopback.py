@@ -55,7 +55,7 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.hosts import routable_interfaces
-from ..links._peers import GLOO_REFUSED, loopback
+from ..links.peers._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts

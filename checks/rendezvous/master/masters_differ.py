@@ -45,7 +45,7 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.cluster import groups, hosts_to_compare
-from ..numbers._of_hosts import CAME
+from ..missing._of_hosts import CAME
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster

@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 
 from ..._hosts.cluster import hosts_to_compare
 from ...launching._launchers import nodes
-from ._of_hosts import CAME
+from ..missing._of_hosts import CAME
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Launch, LaunchScript

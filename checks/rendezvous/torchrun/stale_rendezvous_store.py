@@ -54,7 +54,7 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
-from ...network.links._peers import GLOO_REFUSED, loopback
+from ...network.links.peers._peers import GLOO_REFUSED, loopback
 
 AILMENT = Ailment("DDP362", Severity.ERROR)
 MARGIN = 1.0  # seconds

@@ -48,12 +48,12 @@ from ddpdoctor.check import (
     place,
 )
 
-from ....network.links._peers import CLOSED
+from ....network.links.peers._peers import CLOSED
 from ...hangs._hangs import Hang, on_hang
-from ...hangs._left import evidence, in_words, left_by, let_it_end
 from ...hangs._losses import Loss, on_loss
 from ...hangs._lost import KERNEL
 from ...hangs._told import seen, short, table
+from ...hangs.reasons._left import evidence, in_words, left_by, let_it_end
 from ..diverged._went_on import UNEVEN
 from ._continued import left_out_by_continue, past_a_step
 from ._dropped_send import dropped, told_dropped

@@ -48,15 +48,15 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
-from ..hangs._losses import Loss, on_loss
-from ..hangs._pairs import overrun
-from ..hangs._told import noticed, seen, short, table
-from ..hangs.calls._apart import mismatch
-from ..hangs.calls._compared import first_mismatch, unlike_splits
-from ..timeouts._flight import OTHER_TENSORS, proofs
-from ..timeouts._watchdog import named
-from ._mismatch import Mismatch, both_sides, on_mismatch
+from ...hangs._hangs import Hang, on_hang
+from ...hangs._losses import Loss, on_loss
+from ...hangs._pairs import overrun
+from ...hangs._told import noticed, seen, short, table
+from ...hangs.calls._apart import mismatch
+from ...hangs.calls._compared import first_mismatch, unlike_splits
+from ...timeouts._flight import OTHER_TENSORS, proofs
+from ...timeouts._watchdog import named
+from .._mismatch import Mismatch, both_sides, on_mismatch
 from ._padding import FIX, PAD, PADDED, dimensions_that_differ, padded, padded_by_accelerate
 from ._splits import ROWS, splits_differ
 

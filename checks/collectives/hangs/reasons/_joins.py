@@ -19,7 +19,7 @@ from ddpdoctor.check import (
     withs_around,
 )
 
-from ._pairs import met_elsewhere
+from .._pairs import met_elsewhere
 
 STEPS_BY = "broadcast"  # by which ZeroRedundancyOptimizer hands round what each rank has updated
 JOIN = re.compile(r"(?:^|\.)(?:Join|join)$")

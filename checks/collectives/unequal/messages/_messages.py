@@ -20,8 +20,8 @@ from ddpdoctor.check import (
     tree_of,
 )
 
-from ..hangs._pairs import begun, named_peer, tagged_apart
-from ..hangs._told import seen, short, table
+from ...hangs._pairs import begun, named_peer, tagged_apart
+from ...hangs._told import seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled, Tree

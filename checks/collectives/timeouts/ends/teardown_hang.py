@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-from ._heartbeat import ENDED, HEART
+from .._heartbeat import ENDED, HEART
 
 AILMENT = Ailment("DDP719", Severity.ERROR)
 FIX = Fix(

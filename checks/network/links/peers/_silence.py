@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, place
 
-from ...collectives.hangs._told import seen
+from ....collectives.hangs._told import seen
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Peer, Stalled

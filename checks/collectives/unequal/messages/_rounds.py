@@ -19,7 +19,7 @@ from ddpdoctor.check import (
     tree_of,
 )
 
-from ..hangs._told import seen, short, table
+from ...hangs._told import seen, short, table
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Stalled, Tree

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, KeptAtEnd, Place, Severity, Training, place, watch
 
-from ..hangs._told import short
+from ...hangs._told import short
 from ._full_queue import ReadLate, read_late
 
 AILMENT = Ailment("DDP1706", Severity.ERROR)

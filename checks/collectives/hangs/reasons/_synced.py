@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import MetricSynced, batch_condition
 
-from .source._one_rank import condition
+from ..source._one_rank import condition
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Position, Progress, Training

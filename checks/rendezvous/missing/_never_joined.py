@@ -21,9 +21,9 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._hangs import absent
-from ...collectives.hangs._left import evidence, in_words, left_by
-from ...collectives.hangs._meeting import FILE, met_apart
 from ...collectives.hangs._told import short, where
+from ...collectives.hangs.reasons._left import evidence, in_words, left_by
+from ...collectives.hangs.reasons._meeting import FILE, met_apart
 from ._inherited import descends, of_a_rank
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")

@@ -43,8 +43,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
-from ..hangs._pairs import (
+from ...hangs._hangs import Hang, on_hang
+from ...hangs._pairs import (
     BY_HANDLE,
     POINT_TO_POINT,
     aimed_past,
@@ -54,7 +54,7 @@ from ..hangs._pairs import (
     unanswered_by_handle,
     unsent,
 )
-from ..hangs._told import seen, short, table, where
+from ...hangs._told import seen, short, table, where
 from ._messages import other_tag, passed_by
 from ._rounds import COUNTED, counted_apart, sends_first
 from ._unanswered import BESIDE, told_unanswered, told_untaken

@@ -52,8 +52,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ...collectives.hangs._hangs import Hang, on_hang
-from ...collectives.hangs._told import seen, short
+from ....collectives.hangs._hangs import Hang, on_hang
+from ....collectives.hangs._told import seen, short
 from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
 from ._peers import BOOTSTRAP, CLOSED, name
 from ._silence import answers_small_ones, never_reached

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, Table, place
 
-from ..hangs._told import short
+from ...hangs._told import short
 
 if TYPE_CHECKING:
-    from ..hangs._pairs import Pair
+    from ...hangs._pairs import Pair
 
 ROWS = Fix(
     "exchange the numbers of rows first: what rank i sends to rank j is what rank j expects of rank i",

@@ -1,0 +1,1 @@
+"""Why ranks stand: what one has raised, joined, ended or asked for alone."""

@@ -1,0 +1,1 @@
+"""Calls that name the wrong rank or group, or none."""

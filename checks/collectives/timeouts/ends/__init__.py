@@ -1,0 +1,1 @@
+"""Ranks that do not come to their end."""

@@ -1,0 +1,1 @@
+"""Messages from one rank to another that are not sent, or not taken."""

@@ -1,0 +1,1 @@
+"""The device that a script takes, or gives to a call."""

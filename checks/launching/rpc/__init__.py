@@ -1,0 +1,1 @@
+"""Remote calls, by torch.distributed.rpc."""

@@ -1,0 +1,1 @@
+"""Slurm: its batch scripts, tasks, nodes and credentials."""

@@ -1,0 +1,1 @@
+"""Communication libraries beside NCCL: HCCL, oneCCL, NVSHMEM, symmetric memory."""

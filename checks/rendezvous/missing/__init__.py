@@ -1,0 +1,1 @@
+"""Ranks and hosts that do not come to the rendezvous."""
