@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from .._scripts.source import is_evaluation, uses
+from .._scripts.evaluation import is_evaluation
+from .._scripts.source import uses
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script

@@ -12,7 +12,8 @@ import pytest
 from helpers import Run, named
 
 from ddpdoctor.checks.collectives.absent.rank_died_or_stuck import apart_from_other_hosts
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.findings import Severity
 from ddpdoctor.host.process.waits.wait import Awaited

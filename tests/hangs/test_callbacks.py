@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.checks.collectives.hangs.calls._alone import called_alone
 from ddpdoctor.checks.collectives.hangs.handed._callbacks import has_ended, of_threads
 from ddpdoctor.checks.collectives.hangs.reasons._stops import stop_of_some_ranks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.checks.collectives.unequal.collective_order_mismatch import while_training
 from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
 from ddpdoctor.watch.training import Training

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.checks.collectives.hangs.handed._called import told_of
 from ddpdoctor.checks.collectives.hangs.source._one_rank import alone, mend
 from ddpdoctor.source.reach.ranks import one_rank_only, rank_condition

@@ -8,7 +8,8 @@ from textwrap import dedent
 import pytest
 
 from ddpdoctor.checks.collectives._sets import loop_through_a_set
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.checks.collectives.hangs._losses import Loss, loss_of
 from ddpdoctor.checks.collectives.unequal import collective_order_mismatch
 from ddpdoctor.watch.events import Communication, Doing, Joining, PeerLost, Position, Progress, Site, Stalled

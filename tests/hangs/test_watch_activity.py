@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from helpers import Command, Run, Script
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled

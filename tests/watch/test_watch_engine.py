@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._hangs import hang_of
+from ddpdoctor.checks.collectives.hangs._kinds import Hang
 from ddpdoctor.facets import Ailment, Check, Instrument, watch
 from ddpdoctor.findings import Evidence, Finding, Fix, Place, Severity, Status
 from ddpdoctor.source.reach.ranks import rank_condition

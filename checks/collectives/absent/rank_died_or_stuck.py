@@ -54,7 +54,8 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.store import OF_AGENTS
-from ..hangs._hangs import GONE, Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import GONE, Hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
 from ..hangs._lost import KERNEL, REVIVE, barrier_of_threads, lines, mend_of, taken_itself, what_keeps, who_waits

@@ -47,26 +47,25 @@ from ddpdoctor.check import (
     Position,
     Record,
     Severity,
-    Site,
     Stalled,
     TimedOut,
     Training,
     Whereabouts,
     log_pattern,
     place,
-    question,
-    repeats_until,
     search,
     watch,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._lost import thread_awaited, what_keeps
 from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._longer import USUAL, longer
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
+from ._at_work import loop_around, mend_of_loop, mend_of_search, mend_of_work
 from ._made_behind import told_by_its_file, told_unmade
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
@@ -77,9 +76,6 @@ FIX = Fix(
     "prepare the data before the training, or give the group more time",
     diff=USUAL,
 )
-OF_WORK = "let that line's work be done before the other ranks wait for it, or give the group more time than it takes"
-MADE_BEFORE = "have what the loop asks for made before the other ranks wait for this one"
-OF_LOOP = Fix(f"{MADE_BEFORE}, and let the loop end with an error after some time, so that the launcher ends them all")
 
 
 @on_timeout(Timeout.SLOW)
@@ -121,45 +117,19 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     site, keeps = busy.site, thread_awaited(busy) or told_unmade(busy) or what_keeps(busy, event)
     asks = busy.doing is Doing.ASKING
     tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING else None
-    loop = _loop(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""
+    loop = loop_around(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""
     yield Finding(
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        _of_search(str(tries)) if tries else _of_loop(site) if asks and loop and site else _of_rest(busy, event),
+        mend_of_search(str(tries))
+        if tries
+        else mend_of_loop(site)
+        if asks and loop and site
+        else mend_of_work(busy, event),
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
-
-
-def _of_loop(site: Site) -> Fix:
-    """Return what to do about a loop that asks: also that it is to end, where it has no limit."""
-    asked = question(site.file, site.line)
-    return Fix(MADE_BEFORE) if asked is not None and asked.limited else OF_LOOP
-
-
-def _of_search(until: str) -> Fix:
-    """Return what to do about a loop that tries until it finds something, which need not be there."""
-    return Fix(
-        f"see whether this rank's share can ever end the loop ({until}), and give the loop a limit",
-        diff="-while True:\n+for _ in range(10_000):\n     ...\n+else:\n"
-        '+    raise RuntimeError(f"nothing found in the share of rank {dist.get_rank()}")',
-    )
-
-
-def _of_rest(busy: Position, event: Stalled) -> Fix:
-    """Return what to do about a rank that has been in one wait for a disk all the time, or is at work."""
-    if busy.awaited is None or busy.doing is Doing.ASKING:
-        return Fix(OF_WORK, diff=longer(each for rank in event.ranks for each in rank.stack or (rank.site,)))
-    return Fix(
-        "see why that disk, or that file server, does not answer; give large files a local disk",
-        command=busy.awaited.command,
-    )
-
-
-def _loop(site: Site) -> str:
-    """Return the condition of the loop around a line, or that of its only way out."""
-    return str(question(site.file, site.line) or repeats_until(site.file, site.line))
 
 
 LIMIT = re.compile(r"Timed out waiting (\d+)ms for|failed to pass monitoredBarrier in (\d+) ms")

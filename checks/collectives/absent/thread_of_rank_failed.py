@@ -29,7 +29,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Training, place
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._told import seen, short, table
 from ..hangs.reasons._threads import ended_thread
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import RANKS_LINE, Evidence, Training, behind_a_loop, counts_from, loaders_from, stalled_from
 
-from ._hangs import Hang, hang_of
+from ._hangs import hang_of
 from ._told import short
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Log, Record, Stalled
+
+    from ._kinds import Hang
 
 NOTHING_TOLD = Training()
 """The lines tell where the ranks are, and nothing of what they called before."""

@@ -15,7 +15,7 @@ from ddpdoctor.check import (
     question,
 )
 
-from ._pairs import BY_HANDLE, begun
+from ._messages import BY_HANDLE, begun
 
 RECENT = 4  # communications of a rank that a report shows
 

@@ -58,7 +58,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.calls._apart import left_out

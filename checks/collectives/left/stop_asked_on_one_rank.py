@@ -60,7 +60,8 @@ from ddpdoctor.check import (
     tree_of,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.reasons._stops import StopOfSome, stop_of_some_ranks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ONE_RANK, Finding, Fix, by_parameter, dotted, is_open, keyword
 
-from ..._scripts.source import is_evaluation
+from ..._scripts.evaluation import is_evaluation
 from .source._put_together import BY_FABRIC, named
 from .source._sums import sums
 from .source._told_sums import WITH_RANK, tells, told_after

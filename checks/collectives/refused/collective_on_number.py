@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, is_open, keyword, lint, log_pattern
 
+from ._numbers import is_number
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script, Tree
 
@@ -40,7 +42,6 @@ AILMENT = Ailment("DDP752", Severity.ERROR)
 IN_PLACE = tuple(
     f"torch.distributed.{name}" for name in "all_reduce broadcast reduce all_gather barrier scatter gather".split()
 )
-NUMBERS = {"float", "int", "len", "sum", "round"}
 
 
 @lint
@@ -52,7 +53,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         if (
             first is not None
             and name.rpartition(".")[2] in {"all_reduce", "broadcast", "reduce"}
-            and _is_number(script, first)
+            and is_number(script, first)
         ):
             yield Finding(
                 f"{name} is given {script.code(first)}, which is no tensor: a TypeError",
@@ -79,7 +80,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 def in_a_helper(script: Script) -> Iterator[Finding]:
     """Look at numbers that are handed to a function of the project which reduces its argument as it is."""
     for call in script.nodes(ast.Call):
-        if not call.args or is_open(call) or not _is_number(script, call.args[0]):
+        if not call.args or is_open(call) or not is_number(script, call.args[0]):
             continue
         found = script.defined(call.func)
         if found is None or isinstance(found[1], ast.Lambda):
@@ -124,50 +125,6 @@ def _is_listed(script: Script, call: ast.Call) -> bool:
 def _is_same(parent: ast.Assign, first: ast.expr | None) -> bool:
     """Whether a result is stored under the name of the tensor itself."""
     return first is not None and any(ast.unparse(target) == ast.unparse(first) for target in parent.targets)
-
-
-def _is_number(script: Script, node: ast.expr) -> bool:  # noqa: PLR0911 - one case a shape
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, (int, float))
-        case ast.List() | ast.Dict():
-            return True
-        case ast.Call(func=ast.Attribute(attr="item"), args=[]):
-            return True
-        case ast.Call(func=ast.Name() as function) if script.resolve(function) in NUMBERS:
-            return True
-        case ast.Name() if isinstance(held := script.held(node), ast.Call):
-            said = script.returned(held)
-            return bool(said) and all(isinstance(each, (ast.Tuple, ast.List, ast.Dict)) for each in said)
-        case ast.Name():
-            return _is_sum(script, node)
-    return False
-
-
-def _is_sum(script: Script, node: ast.Name) -> bool:
-    """Whether a variable begins as a number and only numbers are added to it, up to here."""
-    bound = [each for each in script.tree.lookup(node.id, node) if each.line < node.lineno]
-    started = [
-        each for each in bound if isinstance(each.value, ast.Constant) and isinstance(each.value.value, (int, float))
-    ]
-    added = [each.node.value for each in bound if isinstance(each.node, ast.AugAssign)]
-    return (
-        bool(started and added) and len(started) + len(added) == len(bound) and all(_is_plain(each) for each in added)
-    )
-
-
-def _is_plain(node: ast.expr) -> bool:
-    """Whether an expression is a number of Python's, whatever its parts are."""
-    match node:
-        case ast.Constant(value=int() | float()):
-            return True
-        case ast.Call(func=ast.Attribute(attr="item"), args=[]) | ast.Call(func=ast.Name(id="len")):
-            return True
-        case ast.Call(func=ast.Attribute(attr="size"), args=[_]) | ast.Call(func=ast.Attribute(attr="numel"), args=[]):
-            return True
-        case ast.BinOp(left=left, right=right):
-            return _is_plain(left) and _is_plain(right)
-    return False
 
 
 @log_pattern(

@@ -50,7 +50,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch, behind_at_loss

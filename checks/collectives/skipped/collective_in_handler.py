@@ -54,7 +54,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._told import seen, short, table, where
 from ..hangs.handed._callbacks import in_callback
 

@@ -33,7 +33,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, PeerLost, Severity, Stalled, place
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where
 from ..hangs.handed._callbacks import of_thread, of_threads

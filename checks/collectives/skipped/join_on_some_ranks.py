@@ -32,7 +32,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Table, Training, place
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import table
 from ..hangs.reasons._joins import joined_by_some

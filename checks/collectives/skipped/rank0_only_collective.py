@@ -59,7 +59,8 @@ from ddpdoctor.check import (
     rank_given_at,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table, where

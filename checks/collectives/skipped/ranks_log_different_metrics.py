@@ -49,7 +49,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.handed._logged import Logged, logged_under_a_test

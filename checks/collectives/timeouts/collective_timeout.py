@@ -62,7 +62,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._told import seen, short, table
 from ._flight import ALONE, TOGETHER, proofs
 from ._gloo import LATE as TIMED_OUT, differ, stands

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, calls_at, last_name, place
 
-from ..hangs._hangs import Hang, on_hang
+from ..hangs._hangs import on_hang
+from ..hangs._kinds import Hang
 from ..hangs._pairs import root_of
 from ..hangs._told import seen, short, table
 from ..hangs.calls._compared import first_mismatch, roots_apart

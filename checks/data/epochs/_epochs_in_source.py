@@ -14,17 +14,8 @@ from ddpdoctor.check import (
 )
 
 from ..._frameworks.ray import training_functions
-from ..._scripts.source import (
-    LOADER,
-    SAMPLER,
-    given_to,
-    is_evaluation,
-    is_shuffled,
-    iterated,
-    shuffling_samplers,
-    target,
-    uses,
-)
+from ..._scripts.evaluation import is_evaluation
+from ..._scripts.source import LOADER, SAMPLER, given_to, is_shuffled, iterated, shuffling_samplers, target, uses
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script

@@ -54,7 +54,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._scripts.source import EVALUATION, SAMPLER, shuffling_samplers
+from ..._scripts.evaluation import EVALUATION
+from ..._scripts.source import SAMPLER, shuffling_samplers
 from .._passes import repeated
 from .._words import shown
 from ._stored_epoch import is_at_the_beginning, stores_of

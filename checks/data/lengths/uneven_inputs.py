@@ -59,7 +59,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...collectives.hangs._hangs import Hang, on_hang
+from ...collectives.hangs._hangs import on_hang
+from ...collectives.hangs._kinds import Hang
 from ...collectives.hangs._losses import Loss, on_loss
 from ...collectives.hangs._told import noticed, seen, short, table
 from ...collectives.hangs.calls._apart import gone_on

@@ -56,6 +56,8 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
+from ._first_gpu import holders, is_bare, moves, named, on_current
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
@@ -148,14 +150,14 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         devices = keyword(wrap, "device_ids")
         if not isinstance(devices, ast.List) or len(devices.elts) != 1 or wrap.args == []:
             continue
-        moves = [node for node in _moves(script) if _is_bare(node)]
-        moved = [node for node in _moves(script) if not _is_bare(node)]
-        if moves and not moved and script.fact(devices.elts[0]) in {Fact.RANK, Fact.LOCAL_RANK}:
+        bare = [node for node in moves(script) if is_bare(node)]
+        moved = [node for node in moves(script) if not is_bare(node)]
+        if bare and not moved and script.fact(devices.elts[0]) in {Fact.RANK, Fact.LOCAL_RANK}:
             yield Finding(
                 f"every rank puts the model on GPU 0, and wraps it for GPU {script.code(devices.elts[0])}",
-                (script.seen(moves[0], "torch.cuda.set_device(local_rank)"), script.seen(wrap)),
+                (script.seen(bare[0], "torch.cuda.set_device(local_rank)"), script.seen(wrap)),
                 Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
-                script.place(moves[0]),
+                script.place(bare[0]),
             )
 
 
@@ -169,11 +171,11 @@ def of_the_first_gpu(script: Script, project: Around) -> Iterator[Finding]:
         return
     for made in script.calls(INIT):
         backend = script.constant(given(made, 0, "backend") or made)
-        used = next(iter(_on_current(script)), None)
+        used = next(iter(on_current(script)), None)
         if backend is None or backend.value != "nccl" or used is None or not script.all_ranks_reach(made):
             continue
         yield Finding(
-            f"no rank makes its GPU the current one: {_named(script, used)} uses GPU 0 on each of them, which holds a "
+            f"no rank makes its GPU the current one: {named(script, used)} uses GPU 0 on each of them, which holds a "
             "CUDA context of every rank of the host",
             (script.seen(used, "torch.cuda.set_device(local_rank) before"), script.seen(made)),
             Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
@@ -191,9 +193,9 @@ def before_sharding(script: Script, project: Around) -> Iterator[Finding]:
         name = dotted(shard.args[0]) if shard.args else None
         if name is None or not script.all_ranks_reach(shard):
             continue
-        before = [each for each in _moves(script) if script.function(each) is script.function(shard)]
-        moved = [each for each in before if each.lineno < shard.lineno and name in _holders(script, each)]
-        if moved and all(map(_is_bare, moved)):
+        before = [each for each in moves(script) if script.function(each) is script.function(shard)]
+        moved = [each for each in before if each.lineno < shard.lineno and name in holders(script, each)]
+        if moved and all(map(is_bare, moved)):
             yield Finding(
                 f"every rank puts {name} on GPU 0, and shards it there: no rank has made a GPU of its own the current "
                 "one",
@@ -201,44 +203,3 @@ def before_sharding(script: Script, project: Around) -> Iterator[Finding]:
                 Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
                 script.place(moved[0]),
             )
-
-
-def _holders(script: Script, call: ast.Call) -> set[str | None]:
-    """Return the names of what a call moves to a GPU: whose method it is, and who is given what it returns."""
-    moved = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    statement = script.tree.statement(call)
-    given_to = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
-    return {moved, *map(dotted, given_to)} - {None}
-
-
-def _on_current(script: Script) -> Iterator[ast.Call]:
-    """Yield what makes a context on the current GPU: loaders that pin memory, and torch.cuda.synchronize.
-
-    A barrier over NCCL takes the GPU of the rank's number.
-    """
-    for call in script.calls("torch.utils.data.DataLoader", "torch.cuda.synchronize"):
-        pins = keyword(call, "pin_memory")
-        is_pinned = isinstance(pins, ast.Constant) and pins.value is True
-        if script.all_ranks_reach(call) and (is_pinned or not (call.args or call.keywords)):
-            yield call
-
-
-def _named(script: Script, call: ast.Call) -> str:
-    pins = keyword(call, "pin_memory") is not None
-    return "pin_memory=True" if pins else f"{script.code(call.func)}()"
-
-
-def _moves(script: Script) -> list[ast.Call]:
-    """Return the calls that put something on a GPU."""
-    return [
-        node
-        for node in script.nodes(ast.Call)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in {"cuda", "to"}
-    ]
-
-
-def _is_bare(call: ast.Call) -> bool:
-    """Whether a call names no GPU: ``.cuda()``, ``.to("cuda")``."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-        return not call.args and not call.keywords
-    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cuda"

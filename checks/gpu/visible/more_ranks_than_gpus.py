@@ -59,10 +59,12 @@ from ddpdoctor.check import (
 )
 
 from ...launching._launchers import nodes, ranks
+from ._by_global_rank import by_global_rank, counted_over_hosts
+from ._shown import gpus_shown
 from ._slurm import ORDINAL, SLURM, each_sees_one
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Facts, Launch, LaunchScript
+    from ddpdoctor.check import Around, Facts, LaunchScript
 
 AILMENT = Ailment("DDP212", Severity.ERROR)
 
@@ -93,8 +95,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if log.first(SLURM) and each_sees_one(log.ranks(ORDINAL)):
         return
     many = f"rank {', '.join(map(str, failed[:8]))}" if failed else "a rank"
-    if failed and _by_global_rank(record, failed[0]):
-        yield _counted_over_hosts(record, match, many)
+    if failed and by_global_rank(record, failed[0]):
+        yield counted_over_hosts(record, match, many)
         return
     yield Finding(
         f"{many} has no GPU of its number: there are more ranks on this host than visible GPUs",
@@ -113,37 +115,6 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
                 "Slurm shows each task one GPU, as number 0",
             ),
             'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"',
-        ),
-    )
-
-
-USUAL = 8  # GPUs of a host: a rank of this number, or a higher one, is on another host than the first
-LOCAL = re.compile(r"local_?(?:process_)?(?:rank|index)", re.IGNORECASE)
-GLOBAL = re.compile(
-    r"(?:set_device|\.to|\.cuda|device_ids=\[?|cuda:\{)\(?(?:self\.|args\.|dist\.get_)?(?:global_)?rank\b|_shard/sharding_spec/"
-)
-
-
-def _by_global_rank(record: Record, lowest: int) -> bool:
-    """Whether the number of the GPU may be a global rank's: the call says so, or the rank is beyond a usual host's."""
-    return not LOCAL.search(record.text) and (lowest >= USUAL or GLOBAL.search(record.text) is not None)
-
-
-def _counted_over_hosts(record: Record, match: re.Match[str], many: str) -> Finding:
-    return Finding(
-        f"{many} asks for a GPU of a number that its host does not have",
-        (record.proof(match, "a number below torch.cuda.device_count()"),),
-        Fix(
-            "choose the GPU by the local rank: the global one counts over all hosts",
-            diff='-torch.cuda.set_device(rank)\n+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
-        ),
-        record.place,
-        ambiguity=Ambiguity(
-            (
-                "the global rank names the GPU, on a later host (as the sharded checkpoints of torch 2.0 do)",
-                "more ranks are started on this host than it has visible GPUs",
-            ),
-            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$RANK" "$LOCAL_RANK"',
         ),
     )
 
@@ -230,7 +201,7 @@ def of_detectron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
     """Compare the ranks of each launcher with the GPUs that it is shown, or that Slurm is asked for."""
     for each in launch.launches:
-        started, counted = ranks(launch, each), _shown(launch, each)
+        started, counted = ranks(launch, each), gpus_shown(launch, each)
         several = each.tool == "accelerate launch" and nodes(launch, each) != 1
         on_cpu = "cpu" in each.options or any("gloo" in word.text or "cpu" in word.text for word in each.arguments)
         if started is None or counted is None or started <= counted[0] or several or on_cpu:
@@ -242,35 +213,6 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             Fix("start one rank for each GPU", command="torchrun --standalone --nproc_per_node=gpu train.py"),
             launch.place(each.line),
         )
-
-
-def _shown(launch: LaunchScript, each: Launch) -> tuple[int, int] | None:
-    """Return how many GPUs a launcher sees, and the line that says so; None where that is not certain."""
-    own = [word for name, word in each.command.assigned if name == "CUDA_VISIBLE_DEVICES"]
-    own += (
-        [each.value for each in launch.settings if each.name == "CUDA_VISIBLE_DEVICES" and each.value]
-        if not own
-        else []
-    )
-    if own and each.tool == "deepspeed":
-        return None  # it takes its own choice of GPUs
-    if own:
-        listed = (launch.value(own[0]) or "").split(",")
-        is_sure = len(own) == 1 and own[0].line <= each.command.words[-1].line and all(e.isdecimal() for e in listed)
-        return (len(set(listed)), own[0].line) if is_sure else None
-    if launch.containers:
-        return _limit(launch, each)
-    asked = launch.gpus()
-    return (asked[0], asked[1].line) if asked else None
-
-
-def _limit(launch: LaunchScript, each: Launch) -> tuple[int, int] | None:
-    """Return how many GPUs a container of Kubernetes is given."""
-    for one in launch.containers:
-        limit = one.node.get("resources", "limits", "nvidia.com/gpu")
-        if limit is not None and limit.number is not None and each.is_of(one.commands):
-            return limit.number, limit.line
-    return None
 
 
 @lint

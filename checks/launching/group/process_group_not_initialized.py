@@ -55,6 +55,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._ranks_started import destroyed, has_group
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
 
 if TYPE_CHECKING:
@@ -204,7 +205,6 @@ def _runs_always(script: Script, node: ast.AST, depth: int = 3) -> bool:
     return depth > 0 and any(_runs_always(script, each, depth - 1) for each in script.sites(function))
 
 
-DESTROY = "torch.distributed.destroy_process_group"
 SPAWN = "torch.multiprocessing.spawn"
 
 
@@ -217,44 +217,19 @@ def where_ranks_are_started(script: Script) -> Iterator[Finding]:
         join = keyword(spawn, "join")
         if join is not None and not (isinstance(join, ast.Constant) and join.value is True):
             continue
-        if statement not in block or _has_group(script, spawn):
+        if statement not in block or has_group(script, spawn):
             continue
         for later in block[block.index(statement) + 1 :]:
             match later:
-                case ast.Expr(value=ast.Call() as call) if (destroyed := _destroyed(script, call)) is not None:
+                case ast.Expr(value=ast.Call() as call) if (started := destroyed(script, call)) is not None:
                     yield Finding(
                         f"{script.code(call.func)} is called by the process that has started the ranks, and has no "
                         "process group: an AssertionError",
                         (
                             script.seen(call, "in each rank, at the end of what is spawned"),
                             script.seen(spawn),
-                            destroyed,
+                            started,
                         ),
                         Fix("leave it to the ranks", diff=f"-{script.code(call)}"),
                         script.place(call),
                     )
-
-
-def _destroyed(script: Script, call: ast.Call) -> Evidence | None:
-    """Return where a call destroys the process group in any case, itself or as the function that it calls does."""
-    if script.resolve(call.func) == DESTROY:
-        return script.seen(call)
-    tree, function = script.defined(call.func) or (script.tree, None)
-    for each in function.body if isinstance(function, ast.FunctionDef) else ():
-        match each:
-            case ast.Expr(value=ast.Call(func=named)) if script.names_in(tree, named) == DESTROY:
-                return Evidence(ast.unparse(each), "", f"line {each.lineno} of {script.code(call.func)}")
-    return None
-
-
-def _has_group(script: Script, spawn: ast.Call) -> bool:
-    """Whether the process that starts the ranks can make a group of its own before: by a call, or one that it calls."""
-    around = script.function(spawn)
-    for call in script.nodes(ast.Call):
-        if script.function(call) not in {around, None} or call is spawn:
-            continue
-        tree, function = script.defined(call.func) or (script.tree, None)
-        inner = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
-        if script.resolve(call.func) == INIT or any(script.names_in(tree, each.func) == INIT for each in inner):
-            return True
-    return False

@@ -29,22 +29,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+
+from ._modules import BINARY, DISTRIBUTIONS, missing, of_another_version, shadowed
 
 AILMENT = Ailment("DDP426", Severity.ERROR)
-BINARY = r"of binary: (\S+)"
-DISTRIBUTIONS = {
-    "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "sklearn": "scikit-learn",
-    "skimage": "scikit-image", "pkg_resources": "'setuptools<81'", "attr": "attrs", "bs4": "beautifulsoup4",
-    "google.protobuf": "protobuf", "dateutil": "python-dateutil", "ruamel": "ruamel.yaml", "hydra": "hydra-core",
-}  # fmt: skip
-PUBLIC = {
-    "accelerate", "albumentations", "apex", "bitsandbytes", "datasets", "deepspeed", "diffusers", "einops", "evaluate",
-    "flash_attn", "lightning", "lmdb", "matplotlib", "mlflow", "mmcv", "mmengine", "numpy", "omegaconf", "pandas",
-    "peft", "pycocotools", "pytorch_lightning", "ray", "safetensors", "scipy", "sentencepiece", "tensorboard",
-    "tensorboardX", "timm", "tiktoken", "tokenizers", "torchaudio", "torchmetrics", "torchvision", "tqdm",
-    "transformers", "triton", "trl", "vllm", "wandb", "webdataset", "xformers", "yacs",
-}  # fmt: skip
 FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load\b|Unpickler)")
 OWN = re.compile(r"(?:site|dist)-packages[/\\]")
 
@@ -65,11 +54,11 @@ def of_a_module(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
     seen: tuple[Evidence, ...] = (record.proof(match, "a module of this name"),)
     seen += (found[0].proof(found[1], ""),) if found else ()
     if match["shadow"]:
-        yield _shadowed(record, name, seen)
+        yield shadowed(record, name, seen)
     elif inner and name not in DISTRIBUTIONS:
-        yield _of_another_version(record, name, seen)
+        yield of_another_version(record, name, seen)
     else:
-        yield _missing(record, name, python, seen)
+        yield missing(record, name, python, seen)
 
 
 @log_pattern(
@@ -96,68 +85,6 @@ def of_a_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             f'which -a python python3 torchrun; python -c "import {top}; print({top}.__file__, {top}.__version__)"',
         ),
         record.place,
-    )
-
-
-def _shadowed(record: Record, name: str, seen: tuple[Evidence, ...]) -> Finding:
-    top = name.rpartition(".")[0]
-    return Finding(
-        f"a file {top.replace('.', '/')}.py stands in the way of the package {top}",
-        seen,
-        Fix("give that file another name", command=f'python -c "import {top}; print({top}.__file__)"'),
-        record.place,
-    )
-
-
-def _of_another_version(record: Record, name: str, seen: tuple[Evidence, ...]) -> Finding:
-    package, _, part = name.rpartition(".")
-    top = name.partition(".")[0]
-    return Finding(
-        f"{package} is installed, and has no {part}: it is of another version than the script is written for",
-        seen,
-        Fix(
-            f"install the version of {top} that the script's own requirements name",
-            command=f"pip show {top}; pip install --upgrade {top}",
-        ),
-        record.place,
-        ambiguity=None
-        if top in PUBLIC
-        else Ambiguity(
-            (
-                f"{top} is of another version",
-                f"{top} is the project's own, and the file of {part} is missing, or another {top} comes first",
-            ),
-            f'python -c "import {top}; print({top}.__path__)"',
-        ),
-    )
-
-
-def _missing(record: Record, name: str, python: str, seen: tuple[Evidence, ...]) -> Finding:
-    known = name in DISTRIBUTIONS or name in PUBLIC
-    where = f" ({python})" if python != "python" else ""
-    return Finding(
-        f"the Python of the ranks{where} has no module {name}",
-        seen,
-        Fix(
-            "install it into the Python that runs the ranks, on each host",
-            command=f"{python} -m pip install {DISTRIBUTIONS.get(name, name)}",
-        )
-        if known
-        else Fix(
-            "install it into that Python, or put the folder that holds it on the path",
-            command=f"PYTHONPATH=$PWD torchrun ...   # where {name} is the project's own\n"
-            f"{python} -m pip install {name}   # where it is a package",
-        ),
-        record.place,
-        ambiguity=None
-        if known
-        else Ambiguity(
-            (
-                f"{name} is not installed in the Python that runs the ranks",
-                f"{name} is the project's own: torchrun puts the script's folder on the path, not the current one",
-            ),
-            f"find . -name '{name.partition('.')[0]}*' -maxdepth 3; {python} -m pip show {name}",
-        ),
     )
 
 

@@ -56,7 +56,8 @@ from ddpdoctor.check import (
 
 from ..._hosts.cluster import hosts_in
 from ..._hosts.store import GAVE_UP, is_address
-from ...collectives.hangs._hangs import Hang, on_hang
+from ...collectives.hangs._hangs import on_hang
+from ...collectives.hangs._kinds import Hang
 from ...collectives.hangs._told import short
 
 if TYPE_CHECKING:

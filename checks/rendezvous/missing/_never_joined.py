@@ -23,7 +23,8 @@ from ddpdoctor.check import (
 from ...collectives.hangs._hangs import absent
 from ...collectives.hangs._told import short, where
 from ...collectives.hangs.reasons._left import evidence, in_words, left_by
-from ...collectives.hangs.reasons._meeting import FILE, met_apart
+from ...collectives.hangs.reasons._meeting import met_apart
+from ._apart import apart, listed, two_of_one_rank
 from ._inherited import descends, of_a_rank
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
@@ -32,27 +33,18 @@ ELSEWHERE = (
     "another host is still to start its ranks",
     "another host was started with another number of ranks, with ranks of this one, or to meet at another address",
 )
-ONE_PORT = Fix(
-    "choose the port once, before the ranks are started, and hand it to all of them",
-    diff='-os.environ["MASTER_PORT"] = str(free_port())   # in each process\n+port = free_port()\n'
-    "+torch.multiprocessing.spawn(worker, args=(world_size, port), nprocs=world_size)",
-)
-ONE_FILE = Fix(
-    "choose the path once, before the ranks are started, and hand it to all of them: a new one for each training",
-    diff='-init_method=f"file:///tmp/sync_{os.getpid()}"\n+init_method=f"file://{shared_folder}/sync_{job_id}"',
-)
 
 
 def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield which ranks never came to init_process_group, what they do instead, and where they are waited for."""
     if pair := met_apart(event, training):
-        yield _apart(*pair)
+        yield apart(*pair)
         return
     missing = absent(event, training)
     waiting = event.doing(Doing.WAITING)[0]
     told = training.by_rank(Joining)[waiting.rank]
     message = (
-        f"{_listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
+        f"{listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
         f"at {short(waiting.site)}"
     )
     came = Evidence(
@@ -73,9 +65,9 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     elif relative is not None and not elsewhere:
         yield of_a_rank(relative, told)
     elif twin is not None and not elsewhere:
-        yield _two_of_one_rank(waiting, twin, missing)
-    elif apart := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
-        yield _apart(told, apart[0])
+        yield two_of_one_rank(waiting, twin, missing)
+    elif rivals := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
+        yield apart(told, rivals[0])
     elif elsewhere:
         yield _seen(message, came, elsewhere, left_by(elsewhere[0].rank, training))
     else:
@@ -124,44 +116,6 @@ def _waits_elsewhere(other: Joining, told: Joining, missing: tuple[int, ...], ev
     same = (other.site, other.world_size, other.backend) == (told.site, told.world_size, told.backend)
     is_there = other.rank in missing and other.pid in {each.pid for each in event.siblings}
     return same and is_there and bool(other.address and told.address) and other.address != told.address
-
-
-def _apart(told: Joining, other: Joining) -> Finding:
-    """Each rank was given another address, port or file; the rank with the lower number tells it once."""
-    first, second = sorted((told, other), key=lambda each: each.rank or 0)
-    of_files = first.address.startswith(FILE)
-    return Finding(
-        f"rank {first.rank} waits at {first.address} and rank {second.rank} at {second.address}: they never meet",
-        tuple(
-            Evidence(
-                f"{each.address}",
-                "one path for all ranks" if of_files else "one address and port for all ranks",
-                f"rank {each.rank}, {each.site}",
-            )
-            for each in (first, second)
-        ),
-        ONE_FILE if of_files else ONE_PORT,
-        place(first.site, rank=first.rank),
-    )
-
-
-def _two_of_one_rank(waiting: Position, twin: Joining, missing: tuple[int, ...]) -> Finding:
-    """Two processes take one rank, so that another rank is nobody's; each of them sees it, and it is told once."""
-    (one, at), (other, there) = sorted([(waiting.pid, waiting.site), (twin.pid, twin.site)])
-    return Finding(
-        f"processes {one} and {other} both join as rank {waiting.rank}, and nobody as {_listed(missing)}: "
-        "init_process_group waits for ever",
-        (
-            Evidence(f"rank={waiting.rank}", "", f"pid {one}, {at}"),
-            Evidence(f"rank={twin.rank}", "a rank of its own", f"pid {other}, {there}"),
-        ),
-        Fix(
-            "leave the rank to the launcher: RANK is the rank in the job, LOCAL_RANK that on its host",
-            diff='-dist.init_process_group("gloo", rank=node_rank, world_size=world_size)\n'
-            '+dist.init_process_group("gloo")   # under torchrun',
-        ),
-        place(waiting.site, rank=waiting.rank),
-    )
 
 
 def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | None) -> Finding:
@@ -223,9 +177,3 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
             "pgrep -af train.py   # on every host: a process for each rank",
         ),
     )
-
-
-def _listed(ranks: tuple[int, ...]) -> str:
-    most = 8
-    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

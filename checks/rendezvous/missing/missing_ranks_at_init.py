@@ -53,7 +53,8 @@ from ddpdoctor.check import (
 )
 
 from ..._hosts.barrier import BARRIER, barrier
-from ...collectives.hangs._hangs import Hang, on_hang
+from ...collectives.hangs._hangs import on_hang
+from ...collectives.hangs._kinds import Hang
 from ._inherited import failed_in_its_place
 from ._launcher import BEFORE_RANKS, first_node_absent, nodes_counted, nodes_missing, port_is_held, rendezvous_is_full
 from ._never_joined import never_joined

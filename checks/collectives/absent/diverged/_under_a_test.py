@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ambiguity, Evidence, Finding, in_one_loop, place, statement_at, tests_around, tree_of
 
-from ...hangs._pairs import BY_HANDLE, MESSAGES, begun
+from ...hangs._messages import BY_HANDLE, MESSAGES, begun
 from ...hangs._told import seen, short, table, where
 from ._went_on import FIX
 

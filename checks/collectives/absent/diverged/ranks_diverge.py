@@ -43,7 +43,6 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
-    Site,
     Stalled,
     Training,
     log_pattern,
@@ -51,13 +50,12 @@ from ddpdoctor.check import (
 )
 
 from ...._findings.few import few
-from ...hangs._hangs import Hang, on_hang
+from ...hangs._hangs import on_hang
+from ...hangs._kinds import Hang
 from ...hangs._lines import NOTHING_TOLD, counted, hang_in, loop_left_in_words, unequal_loaders
 from ...hangs._losses import Loss, on_loss
-from ...hangs._pairs import BY_HANDLE
 from ...hangs._told import seen, short, table
 from ...hangs.calls._apart import gone_on
-from ...hangs.calls._compared import iterations
 from ...hangs.calls._members import passed_over
 from ...hangs.source._exits import LeftBy, loop_left_by
 from ...left._leave_together import mended
@@ -65,12 +63,11 @@ from ...timeouts._experts import EXPERTS, LEAVES, under_zero3
 from ...timeouts._flight import CROSSED, LATE, proofs
 from ...timeouts._waits import STUCK, place_of
 from ...timeouts._watchdog import Timeout, named, on_timeout, story_of
-from ._accumulated import no_sync_in, unlike_accumulation
-from ._alike import left_out_of_loop
+from ._in_a_loop import after_a_loop, in_iterations
 from ._in_finally import told_in_finally
 from ._logging import told_as_logged
 from ._under_a_test import begun_under_a_test, under_a_test
-from ._went_on import FIX, UNEVEN, left_out_by, uneven, went_on
+from ._went_on import FIX, UNEVEN, left_out_by, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
@@ -164,11 +161,11 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
     yield (
         told_as_logged(event)
-        or _in_iterations(event)
+        or in_iterations(event)
         or told_in_finally(event, training)
         or begun_under_a_test(event)
         or left_out_by(event)
-        or _after_a_loop(event, training)
+        or after_a_loop(event, training)
         or under_a_test(event)
         or _apart(event, seen(event))
     )
@@ -178,7 +175,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
     """Put together where the watch of each host has seen its ranks wait."""
     if event := hang_in(record, log, Hang.DIVERGED, Hang.EXITED):
-        known = _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD)
+        known = in_iterations(event) or after_a_loop(event, NOTHING_TOLD)
         found, (said, counts) = known or _apart(event, seen(event)), counted(log)
         left = "" if known else loop_left_in_words(log)
         lengths, loaders = unequal_loaders(log)
@@ -220,57 +217,6 @@ def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:
             ),
             "compare the two lines above: one of them is reached by some ranks only",
         ),
-    )
-
-
-def _in_iterations(event: Stalled) -> Finding | None:
-    """Return that all ranks wait at one line, and have not come to it equally often; None where they have."""
-    found = iterations(event)
-    if not found:
-        return None
-    first = event.ranks[0]
-    counters = {rank: ", ".join(f"{name}={value}" for name, value in each.items()) for rank, each in found.items()}
-    said = "; ".join(f"rank {rank} at {each}" for rank, each in few(counters.items(), lambda pair: pair[1]))
-    return Finding(
-        f"all ranks wait in {first.operation} at {short(first.site)}, in different iterations: {said}",
-        (
-            *(
-                Evidence(each, "the same on all ranks", f"rank {rank}, its variables")
-                for rank, each in counters.items()
-            ),
-            *seen(event),
-        ),
-        uneven(first.operation),
-        place(first.site, rank=first.rank),
-        ambiguity=Ambiguity(
-            (
-                "the ranks have different numbers of batches, or one skips an iteration (continue, break)",
-                "the network has stalled: the rank behind did not get the last result",
-            ),
-            "ddpdoctor run -- torchrun ...   # counts the batches of each rank",
-        ),
-    )
-
-
-def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
-    """Return which rank has left a loop that another one is in, where nothing but its end can be why."""
-    found = loop_left_by(event, training)
-    if found is None:
-        return None
-    loop = Site(found.loop.file, found.loop.line, "")
-    ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
-    if ahead.forwards == behind.forwards > 0 and (unsynced := no_sync_in(loop)):
-        return unlike_accumulation(ahead, behind, unsynced, event)
-    if found.loop.alike and ahead.operation.startswith(BY_HANDLE):
-        return None  # it waits for what it began before, in the loop perhaps: it can as well have called more
-    if (by_test := left_out_of_loop(found, ahead, behind, event)) is not None:
-        return by_test
-    return Finding(
-        f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
-        f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",
-        seen(event),
-        uneven(behind.operation),
-        place(loop, rank=ahead.rank),
     )
 
 

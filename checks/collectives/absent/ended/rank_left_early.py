@@ -49,12 +49,13 @@ from ddpdoctor.check import (
 )
 
 from ....network.links.peers._peers import CLOSED
-from ...hangs._hangs import Hang, on_hang
+from ...hangs._hangs import on_hang
+from ...hangs._kinds import Hang
 from ...hangs._losses import Loss, on_loss
 from ...hangs._lost import KERNEL
 from ...hangs._told import seen, short, table
 from ...hangs.reasons._left import evidence, in_words, left_by, let_it_end
-from ..diverged._went_on import UNEVEN
+from ._as_many_steps import as_many_steps, forwards_begun, same_steps
 from ._continued import left_out_by_continue, past_a_step
 from ._dropped_send import dropped, told_dropped
 from ._left_before import left_before
@@ -144,7 +145,7 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
         return told_dropped(message, gone, lost)
     left = left_by(gone, training)
     if left is None and (skips := left_out_by_continue(event, gone, training)):
-        return past_a_step(skips, event, _same_steps(training))
+        return past_a_step(skips, event, same_steps(training))
     if left is None and (found := left_before(event, gone, lost)):
         return found
     how = in_words(left) if left else "has come to the end of the script"
@@ -154,10 +155,10 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
             evidence(left)
             if left
             else Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
-            *_forwards(event, gone, lost.rank),
+            *forwards_begun(event, gone, lost.rank),
             Evidence(lost.said, "", f"rank {lost.rank}"),
         ),
-        _fix(left, _as_many_steps(event, gone, lost.rank, training)),
+        _fix(left, as_many_steps(event, gone, lost.rank, training)),
         place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
     )
 
@@ -182,32 +183,6 @@ ITS_OUTPUT = Fix(
 )
 
 
-def _forwards(event: PeerLost, gone: int, lost: int | None) -> tuple[Evidence, ...]:
-    """Return how many forwards of wrapped models both ranks have begun, where the one that ended has fewer."""
-    begun = {each.rank: each.forwards for each in event.progress}
-    fewer, more = begun.get(gone, 0), begun.get(-1 if lost is None else lost, 0)
-    if not 0 < fewer < more:
-        return ()
-    return (Evidence(f"{fewer} forwards begun", f"{more}, as rank {lost} has", f"rank {gone}"),)
-
-
-def _as_many_steps(event: PeerLost, gone: int, lost: int | None, training: Training) -> Fix:
-    """Return how ranks that make other numbers of steps come to the end together."""
-    is_uneven = training.framework is None and _forwards(event, gone, lost)
-    return UNEVEN if is_uneven else _same_steps(training)
-
-
-def _same_steps(training: Training) -> Fix:
-    """Return how a batch that one rank leaves out is left out by all of them."""
-    framework = training.framework
-    agreed = framework.agree if framework is not None and framework.agree else AGREED
-    return Fix(
-        "let all ranks do the same steps: give each as many batches, and what one of them leaves out, all leave out",
-        diff=f"{agreed.format(test='bad')}\n-if bad:\n+if flag:\n     continue",
-    )
-
-
-AGREED = "+flag = torch.tensor(float({test}))\n+dist.all_reduce(flag, op=dist.ReduceOp.MAX)"
 INTERRUPT = Fix(
     "send the signal to the launcher, which ends all ranks; find out who sent it to one of them",
     command="kill -INT PID_OF_TORCHRUN",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one_rank_only
 
-from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
+from .._messages import POINT_TO_POINT
+from .._pairs import in_branches, met_elsewhere
 from .._progress import of_the_first_to_tell
 from ..source._one_rank import DEFAULT, condition
 from ..turns._halves import other_halves

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
 
-from .._pairs import POINT_TO_POINT, Pair
+from .._messages import POINT_TO_POINT
 from .._progress import last_number, of_the_first_to_tell
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
@@ -18,6 +18,8 @@ from ._compared import first_mismatch
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
+
+    from .._pairs import Pair
 
 
 class GoneOn(NamedTuple):

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Communication, Doing, EpochEnded, EpochStarted, Position, Progress, Stalled, Training
 
-from .._pairs import POINT_TO_POINT, Pair, in_branches, root_of
+from .._messages import POINT_TO_POINT
+from .._pairs import Pair, in_branches, root_of
 from ..source._one_rank import DEFAULT
 
 NEW_GROUP = "new_group"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._pairs import ALL, MESSAGES, begun, named_peer
+from .._messages import ALL, MESSAGES, begun, named_peer
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Site

@@ -7,12 +7,13 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FSDP, FULLY_SHARD, keyword
+from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FULLY_SHARD, keyword
 
 from ..handed._decorated import decorator_of_one_rank
 from ..handed._logged import is_of_rank_zero
 from ._computed import computes_over_ranks
 from ._engines import ENGINE_METHODS, is_engine, saved_by_helpers
+from ._of_workers import of_workers
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -31,7 +32,6 @@ LIGHTNINGS = {"lightning", "pytorch_lightning"}
 A_TRAINER = re.compile(r"(?:self\.)?trainer")
 ZERO = re.compile(r"^(?P<other>not )?(?P<owner>\w+(?:\.\w+)*)\.is_(?:local_)?main_process$")
 
-REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
 FULL_TENSOR = "full_tensor"
 ASKED = (
     OF_LIGHTNING
@@ -47,9 +47,6 @@ ASKED = (
 """All methods that are looked at here: most calls are of others."""
 ZERO3_GATHERS = re.compile(r"""stage3_gather_16bit_weights_on_model_save["']\s*:\s*(?:True|true)""")
 """Without it, and at lower stages, nothing is gathered for a model that is saved in 16 bits."""
-EVALUATORS = ("ignite.engine.create_supervised_evaluator", "ignite.engine.engine.create_supervised_evaluator")
-LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
-"""Metrics of Ignite of which not all reduce over the ranks."""
 
 Alone = tuple[ast.Call, str, ast.AST]
 """A call, what it is, and the test or the decorator that lets one rank alone come to it."""
@@ -81,7 +78,7 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         return
     what = _of_a_trainer(script, call, function) or _that_gathers(script, call, function)
     if (what and (guard is None or not others_have_a_branch(script, test, call))) or (
-        not what and (what := _of_an_engine(script, function) or _of_workers(script, function))
+        not what and (what := _of_an_engine(script, function) or of_workers(script, function))
     ):
         yield call, what, test
 
@@ -92,20 +89,6 @@ def _that_gathers(script: Script, call: ast.Call, function: ast.Attribute) -> st
         return "what gathers the shards of a DTensor from all ranks"
     gathers = function.attr == "compute" and computes_over_ranks(script, call, function.value)
     return "what has a metric of torchmetrics gather the counts of all ranks" if gathers else ""
-
-
-def _of_workers(script: Script, function: ast.Attribute) -> str:
-    """Return what a method is of Ray Train, Ignite or FSDP; empty where it is none that all ranks have to call."""
-    owner = function.value
-    if script.resolve(function) in REPORTS:
-        return "for all workers of Ray Train, who meet in it"
-    if function.attr == "attach" and _is_metric(script, owner):
-        return "what makes a metric of Ignite compute, by a collective"
-    if function.attr == "run" and _evaluates(script, owner):
-        return "what has metrics of Ignite compute, by collectives"
-    if function.attr == "state_dict" and script.made_by(owner, FSDP):
-        return "a collective of FullyShardedDataParallel"
-    return ""
 
 
 def _of_an_engine(script: Script, function: ast.Attribute) -> str:
@@ -187,31 +170,3 @@ def others_have_a_branch(script: Script, test: ast.expr, call: ast.Call) -> bool
         for node in same
         for guard in script.guards(node)
     )
-
-
-def _is_metric(script: Script, node: ast.expr) -> bool:
-    """Whether an expression holds a metric of Ignite, that reduces over the ranks when it is computed."""
-    held = script.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
-    path = (script.resolve(held.func) or "") if isinstance(held, ast.Call) else ""
-    return path.startswith("ignite.metrics.") and path.rpartition(".")[2] not in LOCAL
-
-
-def _evaluates(script: Script, owner: ast.expr) -> bool:
-    """Whether an expression holds an evaluator of Ignite's that has metrics."""
-    if isinstance(owner, ast.Name) and any(_is_attached(script, each, owner.id) for each in script.nodes(ast.Call)):
-        return True
-    made = script.value(owner)
-    is_one = isinstance(made, ast.Call) and script.resolve(made.func) in EVALUATORS
-    metrics = keyword(made, "metrics") if isinstance(made, ast.Call) and is_one else None
-    held = script.value(metrics) if metrics is not None else None
-    return isinstance(held, ast.Dict) and any(_is_metric(script, each) for each in held.values)
-
-
-def _is_attached(script: Script, call: ast.Call, name: str) -> bool:
-    """Whether a metric is attached to what a variable holds, on all ranks."""
-    match call:
-        case ast.Call(func=ast.Attribute(value=metric, attr="attach"), args=[ast.Name(id=engine), *_]) if (
-            engine == name
-        ):
-            return _is_metric(script, metric) and not script.guards(call)
-    return False

@@ -15,7 +15,7 @@ from ddpdoctor.check import (
     last_name,
 )
 
-from .._pairs import POINT_TO_POINT
+from .._messages import POINT_TO_POINT
 from .._progress import of_the_first_to_tell
 from ._one_rank import DEFAULT, called
 

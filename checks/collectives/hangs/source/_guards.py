@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, Doing, Position, Site, condition_of_callers, rank_block, rank_condition
 
-from .._pairs import MESSAGES, POINT_TO_POINT, met_elsewhere
+from .._messages import MESSAGES, POINT_TO_POINT
+from .._pairs import met_elsewhere
 from ..turns._halves import other_halves
 
 if TYPE_CHECKING:

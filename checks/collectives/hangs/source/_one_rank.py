@@ -20,7 +20,7 @@ from ddpdoctor.check import (
     rank_condition,
 )
 
-from .._pairs import MESSAGES
+from .._messages import MESSAGES
 from ..turns._halves import other_halves
 from ._source_alone import is_called_alone
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Doing, Site, decided_at
 
-from .._pairs import ALL
+from .._messages import ALL
 from ._halves import is_further, other_halves
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Evidence
 
 from ...._frameworks.accelerate import prepared_loaders as prepared_abroad
-from ...._scripts.source import evaluations, gives_all, is_evaluation, is_own, prepared_loaders, sharded_loaders
+from ...._scripts.evaluation import evaluations, is_evaluation
+from ...._scripts.source import gives_all, is_own, prepared_loaders, sharded_loaders
 from ._reducing import REDUCED
 from ._reductions import can_be_reduced, is_of_known_code
 

@@ -20,7 +20,8 @@ from ddpdoctor.check import (
     tree_of,
 )
 
-from ...hangs._pairs import begun, named_peer, tagged_apart
+from ...hangs._messages import begun, named_peer
+from ...hangs._pairs import tagged_apart
 from ...hangs._told import seen, short, table
 
 if TYPE_CHECKING:

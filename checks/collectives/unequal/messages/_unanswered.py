@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Evidence, Finding, Fix, place
 
-from ...hangs._pairs import unanswered
+from ...hangs._messages import unanswered
 from ...hangs._told import seen, short, table
 from ...hangs.reasons._untaken import untaken
 from ._rounds import COUNTED

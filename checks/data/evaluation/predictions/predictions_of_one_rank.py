@@ -58,7 +58,8 @@ from ddpdoctor.frameworks import ACCELERATE, LIGHTNING
 
 from ...._evaluation.evaluations import evaluation, sharded
 from ...._frameworks.lightning import SAMPLER, TRAINERS, has_ranks
-from ...._scripts.source import is_evaluation, is_own, prepared_loaders, sharded_loaders
+from ...._scripts.evaluation import is_evaluation
+from ...._scripts.source import is_own, prepared_loaders, sharded_loaders
 from ._written_alone import GATHERS, Written, kept_in, written_alone
 
 if TYPE_CHECKING:

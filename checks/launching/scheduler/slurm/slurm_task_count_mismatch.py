@@ -48,6 +48,8 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
+from ._started_tasks import ends_with, is_of_two_nodes, of_nodes_that_all_are_the_first
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LaunchScript, Word
 
@@ -117,8 +119,8 @@ def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterato
     if not is_told or 0 not in came or not missing or len(said) >= KEPT or log.first(STARTED):
         return
     twice = sorted(rank for rank in came if sum(rank == each for each, _ in said) > 1)
-    if _is_of_two_nodes([rank for rank, _ in said], world) and _ends_with(list(log.find(MEMBER))[-1][0], log):
-        yield _of_nodes_that_all_are_the_first(record, match, len(came), world)
+    if is_of_two_nodes([rank for rank, _ in said], world) and ends_with(list(log.find(MEMBER))[-1][0], log):
+        yield of_nodes_that_all_are_the_first(record, match, len(came), world)
         return
     if not log.first(ENDED):
         return
@@ -154,40 +156,6 @@ def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterato
             ),
             "echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES; squeue --steps   # in the job",
         ),
-    )
-
-
-def _is_of_two_nodes(ranks: list[int], world: int) -> bool:
-    """Whether each rank came once from each of the nodes, all at one time and not one run after another.
-
-    A run that was started again repeats the ranks after all of them have come.
-    """
-    came = dict.fromkeys(ranks)
-    nodes = world // len(came)
-    again = next((at for at, rank in enumerate(ranks) if rank in ranks[:at]), len(ranks))
-    mixed = len({*ranks[:again]}) < len(came)
-    return nodes > 1 and nodes * len(came) == world and mixed and all(ranks.count(rank) == nodes for rank in came)
-
-
-def _ends_with(record: Record, log: Log) -> bool:
-    return log.lines_after(record) <= SOON
-
-
-SOON = 8  # lines: a training that goes on prints more
-
-
-def _of_nodes_that_all_are_the_first(record: Record, match: re.Match[str], local: int, world: int) -> Finding:
-    nodes = world // local
-    return Finding(
-        f"{nodes} nodes number their {local} processes alike, so ranks 0 to {local - 1} came {nodes} times, and the "
-        "others never: they are waited for",
-        (record.proof(match, f"each of the {world} ranks once"),),
-        Fix(
-            "let srun start one task for each GPU, on all nodes",
-            command=f"#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={local}   # devices of the Trainer; "
-            f"num_nodes={nodes}\nsrun python train.py",
-        ),
-        record.place,
     )
 
 

@@ -52,21 +52,16 @@ from ddpdoctor.check import (
     place,
 )
 
-from ....collectives.hangs._hangs import Hang, on_hang
+from ....collectives.hangs._hangs import on_hang
+from ....collectives.hangs._kinds import Hang
 from ....collectives.hangs._told import seen, short
+from ._beside_the_loss import RECEIVES, SAVES, SENT, SHARDED, of_a_save, rank_of_this_host
 from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
 from ._peers import BOOTSTRAP, CLOSED, name
 from ._silence import answers_small_ones, never_reached
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
-RECEIVES = re.compile(r"\bin (?:recv|irecv|recv_object_list)\b|\bdist(?:ributed)?\.i?recv\(")
-SENT = "it came to its end first: its isend() was not waited for, and the process is gone before all is sent"
 ENDED = "it came to its end first: fewer batches, a return, sys.exit"
-SAVES = re.compile(
-    r"\n\s+(?P<code>[\w.]*\b(?P<call>save_model|save_state|save_pretrained|save_checkpoint|get_state_dict|state_dict)"
-    r"\([^\n]*\))\n"
-)
-SHARDED = re.compile(r"_all_gather_flat_param|[/\\]fsdp[/\\]|_full_pre_state_dict_hook|full_tensor\(")
 
 
 @log_pattern(
@@ -95,10 +90,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         )
     saved = SAVES.search(record.text) if SHARDED.search(record.text) else None
     if saved:
-        yield _of_a_save(record, match, saved, causes)
+        yield of_a_save(record, match, saved, causes)
         return
     if address.startswith("127."):
-        yield _rank_of_this_host(record, match, address)
+        yield rank_of_this_host(record, match, address)
         return
     broke = bool(named and named["net"])  # a rank that ends says goodbye; silence is the network's, or a dead host's
     yield Finding(
@@ -126,41 +121,6 @@ def without_an_end(log: Log) -> str:
     whole = {each.source for each, match in log.find(RANKS_LINE) if ends_from([match[1]])}
     broken = sorted({*log.lengths} - whole) if whole else []
     return Path(broken[0]).name if len(broken) == 1 else ""
-
-
-def _of_a_save(record: Record, match: re.Match[str], saved: re.Match[str], causes: tuple[str, ...]) -> Finding:
-    """To write a sharded model the shards of all ranks are gathered, so all have to call what writes it."""
-    call = saved["call"]
-    return Finding(
-        f"{call}() gathers the shards of all ranks, and another rank has ended, or was lost, meanwhile",
-        (record.proof(match, f"all ranks in {call}()"), record.proof(saved)),
-        Fix(
-            "call it on all ranks: it writes on the first alone by itself",
-            diff=f"-if is_main_process:\n-    {saved['code']}\n+{saved['code']}",
-        ),
-        record.place,
-        ambiguity=Ambiguity(
-            (f"one rank alone calls {call}(), and the others went on to their end", *causes),
-            f"grep -n -B4 '{call}(' *.py; ddpdoctor explain LOGS_OF_ALL_RANKS   # under a test of the rank?",
-        ),
-    )
-
-
-def _rank_of_this_host(record: Record, match: re.Match[str], address: str) -> Finding:
-    """Return that a rank of this host is gone: no network is between them that could break."""
-    return Finding(
-        f"another rank of this host closed its connections: it ended first ({address} is this host)",
-        (record.proof(match, "the peer stays until the collective is done"),),
-        Fix("read the first error among the logs of all ranks", command="ddpdoctor explain LOGS_OF_ALL_RANKS"),
-        record.place,
-        ambiguity=Ambiguity(
-            (
-                "the other rank died of an error of its own, or was killed",
-                "it came to its end earlier: fewer batches, a return, sys.exit",
-            ),
-            "ddpdoctor explain LOGS_OF_ALL_RANKS",
-        ),
-    )
 
 
 @log_pattern(OF_ITS_OWN)
