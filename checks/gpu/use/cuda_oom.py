@@ -44,6 +44,13 @@ FULL = (
 )
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
+ITSELF = "this process has"
+OWN = (
+    r"Of the allocated memory ([\d.]+ [KMG]iB) is allocated by PyTorch(?:[^\n]{0,80}?,)? and "
+    r"([\d.]+ [KMG]iB) is reserved"
+)
+ROUNDING = 0.1  # GiB
+CONTEXT = 3  # GiB that a process holds beside torch's own memory, at most: CUDA's context, NCCL, libraries
 SUMS = (
     r"GPU (?P<gpu>\d+); (?P<all>[\d.]+) GiB total capacity; (?P<used>[\d.]+ \w+) already allocated; "
     r"(?P<free>[\d.]+ \w+) free; (?P<own>[\d.]+ \w+) (?P<kept>reserved|cached)"
@@ -93,7 +100,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if match[0].startswith("CUDA error") and (call := FIRST_CALL.search(record.text)):
         yield _at_the_first_call(record, match, call)
         return
-    others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
+    others, reserved = _of_others(record.text), re.search(RESERVED, record.text)
     if others is None and re.search(WHOLE, record.text):
         yield _of_the_whole_state(record, match)
         return
@@ -151,12 +158,30 @@ def _of_the_whole_state(record: Record, match: re.Match[str]) -> Finding:
     )
 
 
+def _of_others(text: str) -> re.Match[str] | None:
+    """Return what torch says of the memory of another process.
+
+    In a container torch does not know its own number among those of the host, and names itself as it does the others:
+    then the one that holds what torch says of itself, and a little more, is the rank.
+    """
+    named, own = list(re.finditer(OTHERS, text)), re.search(OWN, text)
+    if ITSELF in text or own is None:
+        return next(iter(named), None)
+    used = _gib(own[1]) + _gib(own[2])
+    itself = [each for each in named if -ROUNDING <= _gib(each[1]) - used <= CONTEXT]
+    return next((each for each in named if each not in itself[:1]), None)
+
+
+def _gib(said: str) -> float:
+    value, unit = said.split()
+    return float(value) * UNITS.get(unit, 0.0)
+
+
 def _outside(sums: re.Match[str]) -> float:
     """Return the GiB of a GPU that neither are free nor reserved by the torch of the rank that says so."""
 
     def size(name: str) -> float:
-        value, unit = sums[name].split()
-        return float(value) * UNITS.get(unit, 0.0)
+        return _gib(sums[name])
 
     own = size("own") + (size("used") if sums["kept"] == "cached" else 0.0)
     return float(sums["all"]) - size("free") - own
