@@ -6,6 +6,7 @@ import re
 
 MPI = {
     4: "Illegal instruction",
+    6: "Aborted",
     7: "Bus error",
     8: "Floating point exception",
     9: "Killed",

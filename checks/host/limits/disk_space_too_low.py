@@ -62,6 +62,7 @@ NOT_SAID = Ambiguity(
     ),
     "df -h . /tmp; df -i .; quota -s; sudo dmesg -T | grep -iE 'nfs|lustre|i/o error' | tail   # of the file's folder",
 )
+IMAGE = r"\bpyxis:|\benroot\b|squashfs|/var/lib/(?:docker|containerd|containers)\b"
 SHARED = r"SemLock|/dev/shm|</torch_|NCCL WARN|posix_fallocate|shared memory"
 
 
@@ -87,6 +88,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     path = match[1] or match[2]
     if re.search(SHARED, record.text):
         return  # the memory of NCCL and of workers is other checks'
+    if re.search(IMAGE, record.text):
+        yield _of_an_image(record, match)
+        return
     yield Finding(
         f"the disk is full: {path} could not be written"
         if path
@@ -97,7 +101,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         else "torch.save could not write all of its file: as a rule the disk is full"
         if _is_of_torch_alone(record, match)
         else "the disk, or the quota on it, is full",
-        (record.proof(match, "room for the checkpoint"),),
+        (record.proof(match, "room for what is written"),),
         Fix(
             "see what takes the room, and delete what is cut" if not match["ray"] else "give Ray a disk with more room",
             command="quota -s; lfs quota -h -u $USER . 2>/dev/null; du -xh --max-depth=1 ."
@@ -109,6 +113,21 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         record.place,
         severity=Severity.ERROR,
         ambiguity=NOT_SAID if _is_of_torch_alone(record, match) else None,
+    )
+
+
+def _of_an_image(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        "the disk on which the image of the container is unpacked is full",
+        (record.proof(match, "room for the image, unpacked"),),
+        Fix(
+            "clear that folder on the node, or name one on a larger disk; a node that never has room is left out by "
+            "--exclude",
+            command="grep -E 'ENROOT_(DATA|CACHE|TEMP)_PATH' /etc/enroot/enroot.conf; enroot list; df -h / /tmp /run "
+            "/var/lib/docker",
+        ),
+        record.place,
+        severity=Severity.ERROR,
     )
 
 

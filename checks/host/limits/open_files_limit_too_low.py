@@ -60,7 +60,7 @@ def _raised(hard: int | None) -> Fix:
 
 @log_pattern(
     r"received 0 items of ancdata|\[Errno 24\] Too many open files|Too many open files\. Communication with the workers"
-    r"|accept: Too many open files|Too many open files \(24\)"
+    r"|accept: Too many open files|Too many open files \(24\)|(?m:Error: [^\n]{1,300}: Too many open files$)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the refusal of another descriptor; "0 items of ancdata" is one that was lost on the way to the rank."""
