@@ -48,6 +48,8 @@ from ddpdoctor.check import (
     probe,
 )
 
+from .._part_of_a_batch import of_a_part
+
 if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
 
@@ -168,6 +170,9 @@ def of_shapes(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
         )
         return
     ranks = log.ranks(SHAPES)
+    if (part := of_a_part(record, match, len(ranks))) is not None:
+        yield part
+        return
     alone = ""
     if len(ranks) == 1 and min(ranks) > 0:  # the others are ended before they can say the same
         alone = f", on rank {min(ranks)}; where the others go on, its samples differ"
