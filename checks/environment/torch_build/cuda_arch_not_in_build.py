@@ -113,6 +113,20 @@ def arch_list() -> str:
     return str(flags() or "")
 
 
+@log_pattern(r"ptxas fatal {1,8}: Value '(?P<arch>sm_\w+)' is not defined for option 'gpu-name'")
+def of_the_assembler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the assembler says that Triton, and so torch.compile, brings or finds."""
+    yield Finding(
+        f"the assembler that Triton calls (ptxas) is older than this GPU, and does not know {match['arch']}",
+        (record.proof(match, f"a ptxas that knows {match['arch']}"),),
+        Fix(
+            "let Triton call the ptxas of a newer CUDA, or take a newer torch with the Triton that belongs to it",
+            command="/usr/local/cuda/bin/ptxas --version; export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(UNSUPPORTED)
 def in_the_warning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read torch's own warning, which names GPU and architecture."""

@@ -111,13 +111,18 @@ def of_a_name(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"TypeError: Descriptors cannot (?:not )?be created directly|\[libprotobuf FATAL[^\n]*\] This program "
+    r"TypeError: Descriptors cannot (?:not )?be created directly"
+    r"|Couldn't build proto file into descriptor pool[^\n]{0,40}duplicate file name \(?(?P<twice>[\w./]+\.proto)"
+    r"|\[libprotobuf FATAL[^\n]*\] This program "
     r"(?:was compiled against|requires) version (?P<built>[\d.]+) of the Protocol Buffer runtime library, "
     r"(?:which is not compatible with|but) the installed version (?:\(|is )(?P<has>[\d.]+\d)"
 )
 def of_protobuf(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read protobuf's own comparison with what was generated, or compiled, for another version."""
-    if match["built"]:
+    if match["twice"]:
+        said = f"two installed packages bring the protobuf file {match['twice']}, and both are imported"
+        mend = "pip list | grep -iE 'proto|sentencepiece|onnx|tensor'; pip install --upgrade protobuf"
+    elif match["built"]:
         said = f"a library is compiled for protobuf {match['built']}, and {match['has']} is installed"
         wanted = ".".join(match["built"].split(".")[:2])
         mend = f"pip install 'protobuf=={wanted}.*'"
@@ -139,7 +144,7 @@ def of_protobuf(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @log_pattern(
     r"(?P<numpy>A module that was compiled using NumPy 1\.x cannot be run in\nNumPy 2[^\n]*|numpy\.dtype size changed, "
     r"may indicate binary incompatibility|numpy\.core\.multiarray failed to import)"
-    r"|version `(?P<symbol>GLIBC(?:XX)?_[\d.]+)' not found \(required by (?P<library>[^)\n]+)\)"
+    r"|version `(?P<symbol>[A-Z]{3,}\w*_[\w.]+)' not found \(required by (?P<library>[^)\n]+)\)"
 )
 def of_compiled(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a compiled package that was built for another NumPy or C++ library."""
