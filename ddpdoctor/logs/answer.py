@@ -55,8 +55,9 @@ class Unknown:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """The frames of the user's own code; all, where none is."""
-        return tuple(frame for frame in self.record.frames if frame.is_users) or self.record.frames
+        """The frames of the user's own code; all, where none is. Once each, where ranks printed theirs in between."""
+        frames = tuple(frame for frame in self.record.frames if frame.is_users) or self.record.frames
+        return tuple(dict.fromkeys(frames)) if len(frames) > len(set(frames)) else frames
 
     @property
     def raised_in(self) -> Frame | None:

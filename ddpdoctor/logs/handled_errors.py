@@ -78,7 +78,8 @@ def survived(kept: MatchedLog, record: Record) -> bool:
     if (IN_THREAD.search(head) or is_of_a_string) and trains:  # code that a model has written, and a reward that ran it
         return True
     is_logged = LOGGED.search(head[:HEAD]) is not None
-    if any(line.is_logged for line in lines if line.number == record.line):  # and many a last word is logged so
+    is_by_a_logger = any(line.is_logged for line in lines if line.number == record.line)  # as many a last word is
+    if is_by_a_logger or (is_logged and trains and not kept.statuses):  # lines below can count as parts of the message
         return trains
     return is_logged and sum(GOES_ON.search(line.text) is not None for line in after) >= SOME
 

@@ -93,9 +93,10 @@ class Record:
             return ""
         head = re.escape(f'File "{frame.file}", line {frame.line}')
         shown = list(re.finditer(rf'{head}(?:, in [^\n]*)?\n(?![^\n]*File ")[\s|]*([^\n]+)', self.text))
-        code = shown[-1][1].strip() if shown else ""
-        is_error = bool(self.error) and f"{code}:".startswith(f"{self.error}:")  # nothing stands below the frame
-        return "" if is_error else code[:QUOTED]
+        codes = [each[1].strip() for each in shown]
+        if self.error:  # where nothing stands below the frame; or another process printed in between
+            codes = [code for code in codes if not f"{code}:".startswith((f"{self.error}:", "Traceback (most recent"))]
+        return codes[-1][:QUOTED] if codes else ""
 
     def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
         """Quote the line that the match lies in (without one, what was raised), and say where it stands.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
 from ddpdoctor.logs.launchers import NONE, TORCHRUN
+from ddpdoctor.logs.read.tracebacks import ERROR
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Unknown
@@ -21,6 +22,11 @@ DISTRIBUTIONS = {
     "hydra": "hydra-core", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML",
 }  # fmt: skip
 """Packages that are installed under another name than they are imported by."""
+IMPORTS = re.compile(r"(?:from|import) (?P<module>[A-Za-z]\w*(?:\.\w+)*)")
+ASKS = re.compile(
+    r"\b(?:[Pp]lease|must|should|has to|have to|needs? to|requires?|only supports?"
+    r"|[Cc]annot|[Cc]an't|[Yy]ou (?:are|did))\b"
+)
 MANY = 8  # ranks that are listed
 
 
@@ -33,7 +39,8 @@ def met_by(unknown: Unknown) -> str:
     if len(ranks) == unknown.of_ranks > 1:
         return f"all {unknown.of_ranks} ranks that the log has lines of"
     if unknown.of_ranks > 1:
-        return f"rank{'s' if len(ranks) > 1 else ''} {listed} of {unknown.of_ranks} that the log has lines of"
+        alone = "rank " if len(ranks) == 1 else "ranks "
+        return f"{alone}{listed} alone, among the {unknown.of_ranks} ranks that the log has lines of"
     return ""
 
 
@@ -50,28 +57,34 @@ def raised_in(unknown: Unknown) -> str:
 def doing(unknown: Unknown) -> str:
     """Return what the part of a package that raised it was doing; empty where that is not known."""
     from ddpdoctor.logs.unknown.parts import part_of
+    from ddpdoctor.logs.unknown.said import of_words
 
     part = part_of(unknown.record)
-    return part.doing if part else ""
+    return part.doing if part and of_words(unknown.record) is None else ""
 
 
 def root_of(unknown: Unknown) -> str:
     """Return the exception that the last one was raised from, and that one from in turn; empty where it has none."""
     head, chained, _ = unknown.record.text.partition(CHAINED_FROM)
-    return head.rstrip().rpartition("\n")[2].strip(" |") if chained else ""
+    lines = [line.strip(" |") for line in head.splitlines()] if chained else []
+    root = next((line for line in reversed(lines) if ERROR.match(line)), "")
+    return "" if root == unknown.record.proof().seen else root
 
 
 def next_step(unknown: Unknown) -> Fix:
     """Return what shows more of it than the log, in the words of whoever started the ranks."""
     from ddpdoctor.logs.unknown.families import of_family  # here, since most logs hold no such error
     from ddpdoctor.logs.unknown.parts import part_of
+    from ddpdoctor.logs.unknown.said import of_words
 
     record = unknown.record
     if LATE.search(record.text):
         return Fix(
             "the line is one of a later call; this names the one that failed", "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
         )
-    if (fix := of_family(record, package_of(unknown), root_of(unknown))) is not None:
+    if (
+        fix := of_words(record, unknown.of_ranks) or of_family(record, package_of(unknown), root_of(unknown))
+    ) is not None:
         return fix
     if not record.frames and part_of(record) is None:
         return Fix(
@@ -118,15 +131,41 @@ def _of_what(unknown: Unknown) -> Fix:
             f"{caller} calls torch there, not your own code: see whether the installed versions fit each other",
             f"pip show torch {caller} | grep -E '^(Name|Version|Requires)'; {launcher.one_rank}",
         )
+    if imported := IMPORTS.match(unknown.record.code):
+        return _of_an_import(unknown, imported["module"])
     if (package := package_of(unknown)) and package not in PARTS_OF_TORCH:
-        return Fix(
-            f"{package} raised it below that line: compare the call with what the installed version takes, and look "
-            "for these words among its issues",
-            f"{_version_of(package)}; {launcher.one_rank}",
-        )
+        return _of_a_package(unknown, package)
     return Fix(
         "try it with one rank: where it shows there as well, a debugger stops at it",
         f"{launcher.one_rank}   # or: python -m pdb SCRIPT, where it runs without a launcher",
+    )
+
+
+def _of_a_package(unknown: Unknown, package: str) -> Fix:
+    """Return what to do where a package raised it: what it asks for, or what else can be at fault."""
+    from ddpdoctor.logs.unknown.said import message
+
+    command = f"{_version_of(package)}; {unknown.launcher.one_rank}"
+    if ASKS.search(message(unknown.record)):
+        return Fix(
+            f"{package} says itself what it asks for: change the call at that line, or the settings that reach it",
+            command,
+        )
+    return Fix(
+        f"{package} raised it below that line: compare the call with what the installed version takes, and look for "
+        "these words among its issues",
+        command,
+    )
+
+
+def _of_an_import(unknown: Unknown, module: str) -> Fix:
+    """Return what to do where a module could not be imported: what raised it is not called by the script."""
+    package = package_of(unknown)
+    known = package or module.partition(".")[0]
+    return Fix(
+        f"{module} cannot be imported here: import it alone, which tells the same in one process, and see whether the "
+        "installed packages fit each other",
+        f"python -c 'import {module}'; pip check; {_version_of(known)}",
     )
 
 

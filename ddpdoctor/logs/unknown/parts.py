@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.logs.records import Record
+    from ddpdoctor.logs.records import Frame, Record
 
 STATE = "p.shape, p.dtype, p.device, p.requires_grad"
 SHOWN = f"print([(n, {STATE}) for n, p in model.named_parameters()][:9])"
@@ -190,10 +190,16 @@ def part_of(record: Record) -> Part | None:
     """Return the part that raised it below the user's own code, from the innermost frame outwards."""
     if INTERNAL.search(record.text):
         return OF_TORCH_ITSELF
-    files = [frame.file.replace("\\", "/") for frame in record.frames]
-    own = max((at for at, frame in enumerate(record.frames) if frame.is_users), default=-1)
+    frames = [frame for frame in record.frames if not _begins(frame)]
+    files = [frame.file.replace("\\", "/") for frame in frames]
+    own = max((at for at, frame in enumerate(frames) if frame.is_users), default=-1)
     for file in reversed(files[max(own, 0) :]):  # Megatron's own files count as the user's: it runs from a checkout
         for part in PARTS:
             if re.search(rf"(?:^|-packages/|^python/)(?:{part.files})", file):
                 return part
     return None
+
+
+def _begins(frame: Frame) -> bool:
+    """Whether it is where a process that was started began to run: it says nothing of what raised the error."""
+    return frame.function in {"_bootstrap", "_wrap", "run"} and "multiprocessing" in frame.file

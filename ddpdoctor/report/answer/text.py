@@ -11,6 +11,7 @@ from ddpdoctor.findings import Result, Status
 from ddpdoctor.logs.own_findings import is_fault
 from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.logs.unknown.next_steps import doing, met_by, next_step, raised_in, root_of
+from ddpdoctor.logs.unknown.said import more_said
 from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
@@ -117,6 +118,8 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
     proof = unknown.record.proof()
     yield from style.wrap(printable(proof.seen), MARGIN * 2 if margin else MARGIN, margin)
     yield from labelled("seen", proof.source, style)
+    for said in more_said(unknown.record):
+        yield from labelled("says", said, style)
     if because := root_of(unknown):
         yield from labelled("because", because, style)
     for frame in unknown.frames[-FRAMES:]:
