@@ -36,7 +36,7 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, given, is
 from ..._frameworks.accelerate import prepares
 from ..._frameworks.ray import training_functions
 from ..._scripts.source import LOADER, iterated, target
-from .._whole import escapes, is_sharded, trains
+from .._whole import escapes, is_drawn_by_each, is_sharded, trains
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Edit, Script
@@ -65,7 +65,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for loader in script.calls(LOADER):
         name = target(script, loader)
-        if name is None or "." in name or name in handed or is_sharded(loader):
+        if name is None or "." in name or name in handed or is_sharded(loader) or is_drawn_by_each(script, loader):
             continue
         data = given(loader, 0, "dataset")
         if data is not None and script.can_differ(data):
@@ -147,7 +147,7 @@ def of_deepspeed(script: Script, project: Around) -> Iterator[Finding]:
         return
     for loader in script.calls(LOADER):
         learned = script.learned(loader) if not is_sharded(loader) and not is_open(loader) else None
-        if learned is None or learned[1]:
+        if learned is None or learned[1] or is_drawn_by_each(script, loader):
             continue
         is_at_hand = learned[0] is not None and script.function(learned[0]) is script.function(loader)
         if is_at_hand or not elsewhere:

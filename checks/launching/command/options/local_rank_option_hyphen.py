@@ -139,6 +139,10 @@ def _joins_by_helper(script: Script) -> bool:
     return last is not None and script.joins_elsewhere(last)
 
 
+LAUNCHER = r"torch\.distributed\.launch\b(?!`)"
+"""The launcher in a command: not where a text names it, as the one that torchrun has replaced."""
+
+
 LAUNCHED = r"-m\s+torch\.distributed\.launch\b(?![^\n]*--?use[_-]env)"
 """A command of the launcher that passes the option."""
 
@@ -154,14 +158,14 @@ OF_LIBRARIES = r"\binit_dist\(|\bRunner\b"
 def _is_launched_beside(script: Script, project: Around) -> bool:
     """Whether a launch script in the same folder starts the file by torch.distributed.launch."""
     name = re.escape(script.name)
-    command = rf"torch\.distributed\.launch\b{GOES_ON}[\s/]{name}\b"
+    command = rf"{LAUNCHER}{GOES_ON}[\s/]{name}\b"
     return any(re.search(command, text) for text in project.launches_beside())
 
 
 def _is_named_in_launch(script: Script, project: Around) -> bool:
     """Whether a command of torch.distributed.launch names the script, and none of DeepSpeed's launcher does."""
     name = re.escape(script.name)
-    return project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}") and not project.in_launches(
+    return project.in_launches(rf"{LAUNCHER}{GOES_ON}\b{name}") and not project.in_launches(
         rf"\bdeepspeed[ \t]{GOES_ON}\b{name}"
     )
 
@@ -169,6 +173,6 @@ def _is_named_in_launch(script: Script, project: Around) -> bool:
 def _is_launched(script: Script, project: Around) -> bool:
     """Whether a command of torch.distributed.launch stands in the script, or one that names it in a launch script."""
     name = re.escape(script.name)
-    if project.in_launches(rf"torch\.distributed\.launch\b{GOES_ON}\b{name}"):
+    if project.in_launches(rf"{LAUNCHER}{GOES_ON}\b{name}"):
         return True
     return re.search(LAUNCHED, script.text) is not None and not project.in_launches(rf"\btorchrun\b{GOES_ON}\b{name}")
