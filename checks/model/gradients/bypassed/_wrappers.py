@@ -50,3 +50,19 @@ def _is_model(script: Script, name: ast.Name) -> bool:
 
 
 OF_A_MODEL = frozenset("parameters named_parameters modules named_modules train eval".split())
+
+
+ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
+"""What is asked of a wrapper beside a forward."""
+TAKEN = frozenset("accumulate unwrap_model register_for_checkpointing".split())
+"""Methods of an Accelerator that call none of what they are handed."""
+
+
+def is_only_asked(script: Script, wrapper: str, since: int = 0) -> bool:
+    """Whether nothing that stands below a line calls a wrapper, or gets hold of it."""
+    above = [script.tree.parents[each] for each in script.tree.read.get(wrapper, []) if each.lineno > since]
+    return all(
+        (isinstance(each, ast.Attribute) and each.attr in ASKED)
+        or (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in TAKEN)
+        for each in above
+    )

@@ -13,7 +13,8 @@ wrapper was not called since the step before. ddpdoctor compares both in the fir
 
 In a source (`ddpdoctor lint`): what `model.module(...)` returns flows into `backward()`, the model is wrapped there on
 every way, and the function never calls the wrapped model; or the bare model's does, and its wrapper, under another
-name, is called nowhere; or `model = model.module` takes the wrapper off as soon as it is made.
+name, is called nowhere; or what is wrapped is a container of the model's layers (diffusers' `AttnProcsLayers`, a
+`ModuleList`), while the model is called; or `model = model.module` takes the wrapper off as soon as it is made.
 
 ## How to mend it
 
@@ -24,7 +25,8 @@ Silent where a communication hook or the script itself exchanges gradients or pa
 ## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel", and
-its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backward.
+its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backward; of `AttnProcsLayers`:
+https://github.com/huggingface/diffusers/issues/4046
 """
 
 from __future__ import annotations
@@ -50,12 +52,14 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ...._frameworks.accelerate import is_of_several_processes
 from ...._ledgers.ledger import have_parted, sheet
 from ..._training import bypasses, gradients_apart, line, together
 from ._bypassed import EXCHANGES, averages_weights, bared, called_past, is_of_parts, mend
+from ._parts import parts_wrapped
 from ._thrown_away import OF_GRADIENTS, thrown_away
 from ._to_backward import backward_of, is_call_of, is_without_gradients
-from ._wrappers import wrappers
+from ._wrappers import is_only_asked, wrappers
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -224,7 +228,7 @@ def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
 def beside_the_wrapper(script: Script) -> Iterator[Finding]:
     """Look for a training of the model itself whose wrapper has another name, and is never called or handed on."""
     for wrap, wrapper, bare in wrappers(script):
-        if not isinstance(bare, ast.Name) or bare.id == wrapper or not _is_only_asked(script, wrapper):
+        if not isinstance(bare, ast.Name) or bare.id == wrapper or not is_only_asked(script, wrapper):
             continue
         if re.search(EXCHANGES, script.text) or not script.is_bound_once(wrapper):
             continue
@@ -245,6 +249,26 @@ def beside_the_wrapper(script: Script) -> Iterator[Finding]:
 
 
 @lint
+def of_its_parts(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a container of the model's layers that is wrapped in its place: nothing calls that, but the model."""
+    if re.search(EXCHANGES, script.text) or (not script.joins and not is_of_several_processes(script, project)):
+        return
+    for wrap, container, model, forward, backward in parts_wrapped(script):
+        yield Finding(
+            f"what is wrapped is a container of {model}'s layers, and {model} is called, which is not: gradients are "
+            "not averaged",
+            (
+                script.seen(wrap, f"{model} in its place"),
+                script.seen(container),
+                script.seen(forward),
+                script.seen(backward),
+            ),
+            Fix(f"wrap {model}, whose other parameters are frozen, and call that"),
+            script.place(wrap),
+        )
+
+
+@lint
 def taken_off(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a wrapper that is taken off before anything called it, in a training."""
     if not project.says(r"\.backward\(") or project.does(OF_GRADIENTS):
@@ -257,16 +281,6 @@ def taken_off(script: Script, project: Around) -> Iterator[Finding]:
             Fix("keep the wrapper, and call it", diff=f"-{script.code(script.tree.statement(off) or off)}"),
             script.place(off),
         )
-
-
-ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
-"""What is asked of a wrapper beside a forward."""
-
-
-def _is_only_asked(script: Script, wrapper: str) -> bool:
-    """Whether nothing calls a wrapper, or gets hold of it."""
-    above = [script.tree.parents[each] for each in script.tree.read.get(wrapper, [])]
-    return all(isinstance(each, ast.Attribute) and each.attr in ASKED for each in above)
 
 
 def _is_bound_again(script: Script, name: ast.Name, wrap: ast.Call) -> bool:
