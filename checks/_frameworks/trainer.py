@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import keyword
 
+from .accelerate import is_launched_with_several
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,8 +59,14 @@ MODEL = re.compile(r"model|peft|lora|adapter", re.IGNORECASE)
 
 
 def trains_in_ranks(script: Script, project: Around) -> bool:
-    """Whether the file trains by a Trainer, and a launch script or a README starts several ranks of it by its name."""
-    return bool(trainers(script)) and project.in_launches(rf"{COMMAND}(?<![\w-]){re.escape(script.name)}\b")
+    """Whether the file trains by a Trainer, and a launch script or a README starts several ranks of it by its name.
+
+    Of ``accelerate launch``, its own words say how many, or the configuration that stands beside it.
+    """
+    if not trainers(script):
+        return False
+    launched = project.in_launches(rf"{COMMAND}(?<![\w-]){re.escape(script.name)}\b")
+    return launched or is_launched_with_several(script, project)
 
 
 def runs_in_ranks(script: Script, project: Around) -> bool:

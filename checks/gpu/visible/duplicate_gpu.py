@@ -56,7 +56,8 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from ._first_gpu import holders, is_bare, moves, named, on_current
+from ._current_gpu import named, on_current, on_current_elsewhere
+from ._moved import holders, is_bare, moves
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -171,7 +172,7 @@ def of_the_first_gpu(script: Script, project: Around) -> Iterator[Finding]:
         return
     for made in script.calls(INIT):
         backend = script.constant(given(made, 0, "backend") or made)
-        used = next(iter(on_current(script)), None)
+        used = next(iter((*on_current(script), *on_current_elsewhere(script))), None)
         if backend is None or backend.value != "nccl" or used is None or not script.all_ranks_reach(made):
             continue
         yield Finding(

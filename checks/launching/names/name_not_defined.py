@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
+from ..._frameworks.trainer import runs_in_ranks
 from ._one_rank import is_caught
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 def _is_in_ranks(script: Script, project: Around) -> bool:
     """Whether the file runs in several ranks: by itself, or as a part of a training that another file begins."""
-    if script.runs_in_ranks:
+    if runs_in_ranks(script, project):
         return True
     return OF_RANKS.search(script.text) is not None and (project.does(JOINS) or project.is_part_of(JOINS))
 

@@ -19,6 +19,8 @@ OPENERS = {"open", "logging.FileHandler"}
 """Writers that begin a file anew where they are told to."""
 SECOND = ("torchvision.utils.save_image",)
 """Writers whose path comes second."""
+ANEW = {"w", "wb", "w+"}
+"""Modes that begin a file anew."""
 METHODS = {"savefig", "to_csv"}
 """Methods of figures and data frames that write a file."""
 OPTIONS = re.compile(
@@ -35,13 +37,24 @@ def written(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
     """
     of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
     for call in (*script.calls(*WRITERS, *OPENERS - {"open"}, *SECOND), *of_objects):
-        path = given(call, 1, "fp") if script.resolve(call.func) in SECOND else given(call, 0, "file")
-        if not is_anew(call, script.resolve(call.func) or script.code(call.func)) or path is None:
+        own = opened_by_itself(call)
+        path = own or (given(call, 1, "fp") if script.resolve(call.func) in SECOND else given(call, 0, "file"))
+        if path is None or not (own or is_anew(call, script.resolve(call.func) or script.code(call.func))):
             continue
         if depends_on_rank(script, path) or "devnull" in script.code(path) or is_caught(script, call):
             continue
         if not (_writes_options(script, call) or _writes_alike(script, call) or _follows_result_of_some(script, call)):
             yield call, path
+
+
+def opened_by_itself(call: ast.Call) -> ast.expr | None:
+    """Return the path that is told to begin its file anew: ``path.open("w")``; of others the mode comes second."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=path, attr="open"), args=[ast.Constant(value=str(mode))]) if (
+            mode in ANEW
+        ):
+            return path
+    return None
 
 
 def written_by_helpers(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -115,14 +128,14 @@ def is_anew(call: ast.Call, name: str) -> bool:
     is_mapped = name == "numpy.memmap"
     mode = given(call, 2 if is_mapped else 1, "mode")
     opens = is_mapped or name in OPENERS
-    return not opens or (isinstance(mode, ast.Constant) and mode.value in {"w", "wb", "w+"})
+    return not opens or (isinstance(mode, ast.Constant) and mode.value in ANEW)
 
 
 def _is_method(script: Script, call: ast.Call) -> bool:
-    """Whether a call writes a figure or a data frame; one that adds to a file leaves what others wrote."""
+    """Whether a call writes a figure, a data frame or the file of a path; one that adds leaves what others wrote."""
     function = call.func
     is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
-    return is_one and script.resolve(function) not in WRITERS
+    return (is_one and script.resolve(function) not in WRITERS) or opened_by_itself(call) is not None
 
 
 def is_named(script: Script, path: ast.expr) -> bool:

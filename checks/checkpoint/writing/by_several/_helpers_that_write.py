@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import by_parameter, given
 
 from .._shared_path import depends_on_rank
-from ._files_written import METHODS, OPENERS, OPTIONS, WRITERS, is_anew, is_caught, is_named
+from ._files_written import METHODS, OPENERS, OPTIONS, WRITERS, is_anew, is_caught, is_named, opened_by_itself
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script, Tree
@@ -40,7 +40,7 @@ def _paths(script: Script, tree: Tree, function: ast.FunctionDef | ast.AsyncFunc
     for call in script.inside(*function.body):
         if not isinstance(call, ast.Call) or not _writes(script, tree, call):
             continue
-        path = given(call, 0, "file")
+        path = opened_by_itself(call) or given(call, 0, "file")
         if path is None or script.guards_in(tree, call) or any(isinstance(each, ast.Try) for each in tree.above(call)):
             continue
         read = [each for each in ast.walk(path) if isinstance(each, ast.Name)]
@@ -54,5 +54,7 @@ def _writes(script: Script, tree: Tree, call: ast.Call) -> bool:
     name = script.names_in(tree, call.func) or ""
     if name in WRITERS or name in OPENERS:
         return is_anew(call, name)
+    if opened_by_itself(call) is not None:
+        return True
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in METHODS
     return is_method and not any(each.arg == "mode" for each in call.keywords)

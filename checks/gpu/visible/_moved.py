@@ -1,15 +1,11 @@
-"""Where a source leaves each rank on the first GPU: what moves something there, and what chooses another one."""
+"""What a source moves to a GPU, and where it names none."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import (
-    dotted,
-    keyword,
-)
+from ddpdoctor.check import dotted
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -21,23 +17,6 @@ def holders(script: Script, call: ast.Call) -> set[str | None]:
     statement = script.tree.statement(call)
     given_to = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
     return {moved, *map(dotted, given_to)} - {None}
-
-
-def on_current(script: Script) -> Iterator[ast.Call]:
-    """Yield what makes a context on the current GPU: loaders that pin memory, and torch.cuda.synchronize.
-
-    A barrier over NCCL takes the GPU of the rank's number.
-    """
-    for call in script.calls("torch.utils.data.DataLoader", "torch.cuda.synchronize"):
-        pins = keyword(call, "pin_memory")
-        is_pinned = isinstance(pins, ast.Constant) and pins.value is True
-        if script.all_ranks_reach(call) and (is_pinned or not (call.args or call.keywords)):
-            yield call
-
-
-def named(script: Script, call: ast.Call) -> str:
-    pins = keyword(call, "pin_memory") is not None
-    return "pin_memory=True" if pins else f"{script.code(call.func)}()"
 
 
 def moves(script: Script) -> list[ast.Call]:
