@@ -5,12 +5,15 @@
 `torch.save(model)` pickles the model with the names of its classes. torch.load then imports these classes from where
 they were when it was saved. After a move or a rename of the code it raises "ModuleNotFoundError" or "Can't get
 attribute", and attributes that newer code sets in `__init__` are not there. A model that was saved inside DDP
-includes DDP and its process group. Since torch 2.6, torch.load refuses such a file unless weights_only=False is
-passed, which runs whatever the pickle says.
+includes DDP, which asks for a process group as it is loaded: without one, as in an evaluation, that is a ValueError,
+"Default process group has not been initialized". Since torch 2.6, torch.load refuses such a file unless
+weights_only=False is passed, which runs whatever the pickle says.
 
 ## How to be sure
 
 `ddpdoctor inspect last.pt` names the class, and what the pickle imports, without importing anything.
+
+In a source (`ddpdoctor lint`): `torch.save` is given the wrapper itself, in a file that loads nothing.
 
 ## How to mend it
 
@@ -28,10 +31,14 @@ documentation, "Saving and Loading Models".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, CheckpointFile, Evidence, Finding, Fix, Place, Severity, probe, subscript
+from ddpdoctor.check import Ailment, CheckpointFile, Evidence, Finding, Fix, Place, Severity, lint, probe, subscript
 
 from .._look import beside, few, pasted, quoted, whole
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP810", Severity.WARNING)
 WRAPPERS = {"DataParallel", "DistributedDataParallel"}
@@ -72,3 +79,26 @@ def _classes(checkpoint: CheckpointFile) -> list[str]:
     """Return the classes of modules, the user's own first."""
     kinds = [name for name in checkpoint.globals if not name.startswith(PLAIN) and not name.endswith("Storage")]
     return sorted(kinds, key=lambda name: name.startswith("torch."))
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for DistributedDataParallel itself that is saved, in a file that loads nothing back while it has a group."""
+    if "torch.load" in script.text:
+        return
+    for call in script.calls("torch.save"):
+        model = call.args[0] if call.args else None
+        wrap = script.wrap(model) if model is not None else None
+        if model is None or wrap is None or not wrap.in_ranks or wrap.kind != "DistributedDataParallel":
+            continue
+        name = script.code(model)
+        yield Finding(
+            f"{name} is saved with the {wrap.kind} around it: where it is loaded without a process group, that is a "
+            "ValueError",
+            (script.seen(call, f"torch.save({name}.module.state_dict(), ...)"), script.seen(wrap.call)),
+            Fix(
+                "save the state dict of the model itself, and load it into a model that is built anew",
+                diff=f"-{script.code(call)}\n+{script.code(call.func)}({name}.module.state_dict(), ...)",
+            ),
+            script.place(call),
+        )
