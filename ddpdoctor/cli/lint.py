@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import signal
 import sys
 import time
@@ -12,21 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpdoctor.cli.linting.told import FORMATS, Shown, complain, tell
 from ddpdoctor.cli.options.settings import find_settings
 from ddpdoctor.cli.options.table import Table
 from ddpdoctor.cli.options.values import CHECKS
-from ddpdoctor.cli.screen.terminal import progress, say, style
+from ddpdoctor.cli.screen.terminal import progress, say
 from ddpdoctor.facets import BadTarget, Check, Instrument
 from ddpdoctor.findings import LEVELS, Severity
-from ddpdoctor.lint.baseline import as_baseline, without_known
-from ddpdoctor.lint.run import CERTAIN, LIKELY, Wanted
+from ddpdoctor.lint import CERTAIN, LIKELY
 from ddpdoctor.registry import load_linting
 from ddpdoctor.report.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from ddpdoctor.lint.run import Linted
+    from ddpdoctor.lint.run import Linted, Wanted
 
-FORMATS = ("text", "brief", "github", "sarif", "json", "junit")
 STANDARD_INPUT = "-"
 
 
@@ -96,31 +94,35 @@ def lint(  # noqa: PLR0913 - its options
     checks = load_linting() if select is None else tuple(each for each in select if each.of(Instrument.LINT))
     if not checks:
         raise click.UsageError("none of the checks that --select names reads source")
+    from ddpdoctor.lint.run import Wanted, lint_text
+
     wanted = Wanted(checks, ignore or (), confidence)
     started = time.monotonic()
     if STANDARD_INPUT in paths:
         if len(paths) > 1 or mend or as_diff:
             raise click.UsageError("- goes with no other file, and with neither --fix nor --diff")
-        from ddpdoctor.lint.run import lint_text
-
         linted = lint_text(stdin_filename, sys.stdin.buffer.read(), wanted)
     else:
         linted = _files(paths, exclude, wanted, mend=mend, as_diff=as_diff, cached=not no_cache)
     linted = dataclasses.replace(linted, seconds=time.monotonic() - started)
     if write_baseline is not None and not linted.left:
+        from ddpdoctor.lint.baseline import as_baseline
+
         write_whole(write_baseline, as_baseline(linted.found, write_baseline.parent))
-        _complain(linted)
+        complain(linted)
         status = linted.exit_status(Severity.ERROR)
         sys.exit(0 if status == 1 else status)
     if baseline is not None:
         linted = _without_known(linted, baseline)
     if not as_diff:
-        _say(linted, form, LEVELS[fail_on], output, statistics=statistics)
-    _complain(linted)
+        tell(linted, form, LEVELS[fail_on], output, statistics=statistics)
+    complain(linted)
     sys.exit(linted.exit_status(LEVELS[fail_on]))
 
 
 def _without_known(linted: Linted, baseline: Path) -> Linted:
+    from ddpdoctor.lint.baseline import without_known
+
     fresh, gone = without_known(linted.found, baseline)
     if gone:
         say(f"ddpdoctor: {gone} of the findings in {baseline} are gone: write it anew", err=True)
@@ -141,7 +143,7 @@ def _files(  # noqa: PLR0913 - what of the options is about files
             f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
         )
     before = signal.signal(signal.SIGTERM, _break_off)  # of a time-out: what was found is told
-    linted = lint_all(found, wanted, cached=cached, told=_Shown())
+    linted = lint_all(found, wanted, cached=cached, told=Shown())
     progress("")
     if not linted.left:
         signal.signal(signal.SIGTERM, before)
@@ -158,61 +160,3 @@ def _break_off(*_: object) -> None:
     """Stop looking, once: `timeout` sends its signal to the process, and to its group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-LATE, OFTEN = 1.0, 0.1  # seconds
-
-
-@dataclasses.dataclass
-class _Shown:
-    """Shows how far it is, where it takes longer than a second."""
-
-    next: float = dataclasses.field(default_factory=lambda: time.monotonic() + LATE)
-
-    def __call__(self, done: int, whole: int) -> None:
-        """Show it, now and then."""
-        if (now := time.monotonic()) >= self.next:
-            self.next = now + OFTEN
-            progress(f"{done:,} of {whole:,} files")
-
-
-def _complain(linted: Linted) -> None:
-    """Print what kept it from looking, on standard error."""
-    if linted.left:
-        say(
-            f"ddpdoctor: broken off: {linted.left:,} of {linted.files + linted.left:,} files were not looked at",
-            err=True,
-        )
-    for text in (*linted.faults, *linted.useless, *linted.crashes):
-        say(f"ddpdoctor: {text}", err=True)
-
-
-def _say(linted: Linted, form: str, fail_on: Severity, output: Path | None, *, statistics: bool) -> None:
-    text = _report(linted, form, fail_on, to_file=output is not None, statistics=statistics)
-    if output is not None:
-        write_whole(output, text if text.endswith("\n") or not text else f"{text}\n")
-    elif text:
-        say(text.rstrip("\n"))
-
-
-def _report(linted: Linted, form: str, fail_on: Severity, *, to_file: bool, statistics: bool) -> str:
-    from ddpdoctor.report import lint as report
-    from ddpdoctor.report.style import PLAIN
-
-    if statistics:
-        return report.as_statistics(linted.found)
-    match form:
-        case "github":
-            return report.as_github(linted.found)
-        case "json":
-            return report.as_json(linted.found, linted.faults, linted.exit_status(fail_on))
-        case "sarif":
-            return report.as_sarif(linted.found, linted.faults, importlib.metadata.version("ddpdoctor"))
-        case "junit":
-            from ddpdoctor.report.junit import as_junit
-
-            return as_junit(report.as_report(linted.found, linted.faults, linted.seconds), fail_on)
-    text = report.as_text(linted.found, PLAIN if to_file else style(sys.stdout), brief=form == "brief")
-    last = "\n".join(report.summary(linted.files, linted.parsed, linted.found, linted.seconds, linted.withheld))
-    between = "\n" if form == "brief" else "\n\n"
-    return between.join(filter(None, (text, last)))

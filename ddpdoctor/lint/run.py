@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Severity
+from ddpdoctor.lint import CERTAIN, LIKELY
 from ddpdoctor.lint.cache import open_cache
 from ddpdoctor.lint.look import Work, examine_all, look
 from ddpdoctor.lint.outcome import Outcome
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.examine import Found
     from ddpdoctor.lint.look import Told
-
-CERTAIN, LIKELY = "certain", "likely"
 
 
 @dataclass(frozen=True, slots=True)

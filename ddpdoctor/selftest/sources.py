@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Result, Severity, Status
-from ddpdoctor.lint.run import LIKELY, Wanted, lint
+from ddpdoctor.lint import LIKELY
+from ddpdoctor.lint.run import Wanted, lint
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 from ddpdoctor.source.text.folders import UP
 

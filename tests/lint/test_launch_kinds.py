@@ -8,7 +8,8 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
-from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
+from ddpdoctor.lint import LIKELY
+from ddpdoctor.lint.run import Wanted, lint_text
 from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import EDITOR, MAKEFILE, SHELL, YAML
 from ddpdoctor.source.launching.tasks import tasks_of

@@ -11,8 +11,9 @@ from helpers import CHECKS, Run
 from hypothesis import given, settings, strategies as st
 
 from ddpdoctor.facets import Instrument
+from ddpdoctor.lint import LIKELY
 from ddpdoctor.lint.files import find
-from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
+from ddpdoctor.lint.run import Wanted, lint_text
 from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import DOCKERFILE, YAML
 from ddpdoctor.source.launching.shell import read_shell

@@ -13,9 +13,10 @@ from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Edit
+from ddpdoctor.lint import LIKELY
 from ddpdoctor.lint.edits import applied
 from ddpdoctor.lint.mend import mended
-from ddpdoctor.lint.run import LIKELY, Wanted, lint, lint_text
+from ddpdoctor.lint.run import Wanted, lint, lint_text
 from ddpdoctor.selftest.result import fixture
 from ddpdoctor.selftest.sources import linter, programs, try_sources
 

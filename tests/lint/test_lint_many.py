@@ -13,11 +13,11 @@ from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Severity
-from ddpdoctor.lint import look, run
+from ddpdoctor.lint import LIKELY, look, run
 from ddpdoctor.lint.cache import MOST_PROJECTS
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
-from ddpdoctor.lint.run import BROKEN_OFF, FEW, LIKELY, Linted, Wanted, lint
+from ddpdoctor.lint.run import BROKEN_OFF, FEW, Linted, Wanted, lint
 from ddpdoctor.selftest.result import fixture
 from ddpdoctor.selftest.sources import programs
 

@@ -8,7 +8,8 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
-from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
+from ddpdoctor.lint import LIKELY
+from ddpdoctor.lint.run import Wanted, lint_text
 
 ALL = Wanted(tuple(check for check in CHECKS if check.of(Instrument.LINT)), confidence=LIKELY)
 

@@ -1,0 +1,1 @@
+"""What ``ddpdoctor lint`` shows while it looks, and afterwards."""
