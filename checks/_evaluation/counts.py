@@ -7,7 +7,7 @@ import re
 
 from ddpdoctor.check import last_name
 
-from .metrics import WORLD
+from .quotients import WORLD
 
 WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
 """In the name of what counts the ranks, beside the usual ones."""

@@ -45,16 +45,23 @@ from ddpdoctor.check import (
     Record,
     Severity,
     given,
-    is_common_folder,
     is_open,
     keyword,
-    last_name,
     lint,
     log_pattern,
 )
 
 from .._hosts.launched import SEVERAL
-from .._scripts.source import STARTED_BY_LAUNCHERS, is_own
+from .._scripts.source import is_own
+from ._downloads import (
+    has_one_rank_a_host,
+    is_another_launchers,
+    is_data_set,
+    is_downloaded_before,
+    is_of_ranks,
+    is_one_folder,
+    is_wanted,
+)
 from ._fetched import by_another_files, by_own_function, takes_turns
 
 if TYPE_CHECKING:
@@ -104,7 +111,7 @@ def before_the_barrier(script: Script) -> Iterator[Finding]:
     """Look for a data set that one rank downloads in the same line in which the others look for it."""
     for call in script.nodes(ast.Call) if script.runs_in_ranks and is_own(script) else ():
         wanted = keyword(call, "download")
-        if wanted is None or not isinstance(wanted, ast.Compare) or not _is_data_set(script, call):
+        if wanted is None or not isinstance(wanted, ast.Compare) or not is_data_set(script, call):
             continue
         if script.who(wanted) == ONE_RANK and script.all_ranks_reach(call) and not script.waits_before(call):
             yield Finding(
@@ -123,16 +130,16 @@ def before_the_barrier(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
-    if _is_another_launchers(script) or _has_one_rank_a_host(script, project):
+    if is_another_launchers(script) or has_one_rank_a_host(script, project):
         return
     for call in script.nodes(ast.Call):
         wanted, where = keyword(call, "download"), given(call, 0, "root")
-        if wanted is None or not _is_data_set(script, call) or not _is_wanted(script, wanted):
+        if wanted is None or not is_data_set(script, call) or not is_wanted(script, wanted):
             continue
-        if takes_turns(script, call) or not (where is None or _is_one_folder(script, where)):
+        if takes_turns(script, call) or not (where is None or is_one_folder(script, where)):
             continue
-        if _is_of_ranks(script, project, call) and script.all_ranks_reach(call) and not script.waits_before(call):
-            if _is_downloaded_before(script, project, call):
+        if is_of_ranks(script, project, call) and script.all_ranks_reach(call) and not script.waits_before(call):
+            if is_downloaded_before(script, project, call):
                 continue
             name = script.code(call.func)
             yield Finding(
@@ -144,10 +151,6 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
-
-
-def _is_one_folder(script: Script, where: ast.expr) -> bool:
-    return not script.can_differ(where) or is_common_folder(script.tree, where)
 
 
 MANY = 99  # arguments, which no call has
@@ -162,20 +165,16 @@ FILES = {
 @lint
 def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that all ranks are to download to one place."""
-    if _is_another_launchers(script) or _has_one_rank_a_host(script, project):
+    if is_another_launchers(script) or has_one_rank_a_host(script, project):
         return
     own = {id(call): where for call, where in (*by_own_function(script), *by_another_files(script, project))}
     for call in (*script.calls(*FILES), *(call for call in script.nodes(ast.Call) if id(call) in own)):
         where = own.get(id(call)) or given(call, *FILES.get(script.resolve(call.func) or "", (MANY, "")))
-        if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, project, call):
+        if where is None or script.can_differ(where) or is_open(call) or not is_of_ranks(script, project, call):
             continue
         if takes_turns(script, call):
             continue
-        if (
-            not script.all_ranks_reach(call)
-            or script.waits_before(call)
-            or _is_downloaded_before(script, project, call)
-        ):
+        if not script.all_ranks_reach(call) or script.waits_before(call) or is_downloaded_before(script, project, call):
             continue
         yield Finding(
             f"every rank downloads to {script.code(where)} at once: one reads what another still writes",
@@ -186,73 +185,3 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
             ),
             script.place(call),
         )
-
-
-ONE_A_HOST = r"(?=[^\n]*--nproc[-_]per[-_]node[= ]1\b)(?=[^\n]*--nnodes[= ](?!1\b))"
-
-
-def _has_one_rank_a_host(script: Script, project: Around) -> bool:
-    """Whether the ranks are on hosts of their own: by the script itself, or by the shell scripts that start it."""
-    if script.has_one_rank_a_host:
-        return True
-    texts = [re.sub(r"\\\n", " ", each) for each in project.launches_beside()]
-    lines = [line for each in texts for line in each.splitlines() if script.name in line]
-    return bool(lines) and all(re.search(ONE_A_HOST, each) for each in lines)
-
-
-DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
-
-
-def _is_another_launchers(script: Script) -> bool:
-    """Whether a framework starts the ranks by itself, somewhere within the script; Ray beside Horovod does not."""
-    others = script.frameworks - STARTED_BY_LAUNCHERS
-    return bool(others - {"ray"} if "horovod" in script.frameworks else others)
-
-
-def _is_data_set(script: Script, call: ast.Call) -> bool:
-    """Whether it is a data set of torchvision or torchaudio, or a class of the file that is one."""
-    if (own := script.names_class(call.func)) is not None:
-        return any(DATA_SET.match(script.resolve(base) or "") for base in own.bases)
-    path = script.resolve(call.func) or ""
-    return DATA_SET.match(path) is not None and not path.endswith("FakeData")
-
-
-def _is_wanted(script: Script, wanted: ast.expr) -> bool:
-    """Whether it says True on a new machine: ``True`` itself, or that the folder is not there."""
-    match script.value(wanted):
-        case ast.Constant(value=True):
-            return True
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Attribute(attr="exists" | "isdir" | "is_dir"))):
-            return True
-    return False
-
-
-def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bool:
-    """Whether the process that starts the ranks makes the same data set before: they find it there."""
-    name = script.code(call.func).rpartition(".")[2]
-    for tree in (script.tree, *(each for _, each in project.trees(r"\bspawn\b|\bProcess\b"))):
-        for other in tree.of(ast.Call):
-            if other is call or last_name(other.func) != name:
-                continue
-            if keyword(other, "download") is not None and script.runs_before_ranks(tree, other):
-                return True
-    return False
-
-
-JOINS = r"\binit_process_group\(|\bdeepspeed\.(?:initialize|init_distributed)\("
-STARTS = r"\bspawn\b|\bProcess\(|\bPopen\b|_launch(?:er)?\(|\bstart_processes\b"
-"""What starts the ranks, in a process that has imported the same files before."""
-
-
-def _is_of_ranks(script: Script, project: Around, call: ast.Call) -> bool:
-    """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function.
-
-    What stands outside of functions runs where such a file imports this one.
-    """
-    if script.runs_in_ranks:
-        return True
-    if script.frameworks:
-        return False
-    if script.function(call) is None and not script.guards(call) and "__main__" not in script.text:
-        return project.is_part_of(JOINS) and not project.is_part_of(STARTS)
-    return script.ranks_of_others_reach(call, at_once=True) or script.joins_elsewhere(call)

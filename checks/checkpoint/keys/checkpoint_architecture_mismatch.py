@@ -34,10 +34,8 @@ file lacks nothing else and has no `_metadata`, torch fills it up. Source: PyTor
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -61,6 +59,8 @@ from ddpdoctor.check import (
 from .._look import few, named, state_dicts
 from .._reason import OPTION, OTHER_NETWORK, Reason, are_placeholders, on_refusal
 from .._refusal import CONTEXT, HEAD, SHAPE, Shape, refusal
+from ._arguments import ARGUMENTS, arguments_of, vocabulary
+from ._flat_shards import flat, of_flat_shards
 from ._missing import BY_ACCELERATE, COMPILED, COMPILES, GATHERED, PARTIAL, THERE, special, where
 from ._unlike import counts, evidence_of, first_key, fix_of, part_of_another, table_of
 
@@ -112,35 +112,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield Finding(
         f"the checkpoint is of another network than {refused.model}: {', '.join(said)}, and no prefix explains it",
         refused.evidence,
-        _vocabulary(refused.shapes) or arguments_of(record, refused.path),
+        vocabulary(refused.shapes) or arguments_of(record, refused.path),
         record.place,
-    )
-
-
-def _vocabulary(shapes: tuple[Shape, ...]) -> Fix | None:
-    """Return what helps where all that differs is how many rows an embedding has, and what is as long as it."""
-    embedding = next((each for each in shapes if EMBEDDING.search(each.key)), None)
-    rows = [(each.file.split(", "), each.model.split(", ")) for each in shapes]
-    if embedding is None or len({(file[0], model[0]) for file, model in rows}) != 1:
-        return None
-    if any(file[1:] != model[1:] for file, model in rows):
-        return None
-    (file, _), (model, _) = (each.partition(", ")[::2] for each in (embedding.file, embedding.model))
-    return Fix(
-        f"the vocabulary is another: {file} words in the file, {model} in the model. Take the tokenizer or dictionary "
-        "that the file was trained with, and no other limit on its words",
-        diff=f"-model = build_model(vocab_size={model})\n"
-        f"+model = build_model(vocab_size={file})   # rows of {embedding.key}",
-    )
-
-
-def arguments_of(record: Record, path: str) -> Fix:
-    """Return how the model is built as it was saved, in the names that the log has."""
-    script = (record.place.file or "train.py").replace("\\", "/").rpartition("/")[2]
-    return replace(
-        ARGUMENTS,
-        command=f"ddpdoctor inspect {path} --keys\n"
-        f"ddpdoctor check --checkpoint {path} --model {script}:build_model   # your function that builds it",
     )
 
 
@@ -180,39 +153,14 @@ def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-def _flat(saved: str, now: str) -> str | None:
-    """Return which side is a rank's flat piece of the other: as many numbers, or a whole part of them."""
-    sides = {"checkpoint": [*map(int, re.findall(r"\d+", saved))], "model": [*map(int, re.findall(r"\d+", now))]}
-    for name, other in (("model", "checkpoint"), ("checkpoint", "model")):
-        piece, whole = sides[name], sides[other]
-        if len(piece) == 1 < len(whole) and piece[0] not in {0, *whole} and math.prod(whole) % piece[0] == 0:
-            return name
-    return None
-
-
-def _of_flat_shards(record: Record, match: re.Match[str], flat: str) -> Finding:
-    piece, whole = (match["now"], match["saved"]) if flat == "model" else (match["saved"], match["now"])
-    return Finding(
-        f"{match['key']} is a flat piece of FSDP's in the {flat}, {piece}, and a whole tensor beside it, {whole}",
-        (record.proof(match, "one kind of state dict at saving and at loading"),),
-        Fix(
-            "take the state dict by one function at both, which knows FSDP",
-            diff="+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict\n"
-            "-state = {'model': model.state_dict()}\n+state = {'model': get_model_state_dict(model)}\n"
-            " dcp.load(state, checkpoint_id=path)\n+set_model_state_dict(model, state['model'])",
-        ),
-        record.place,
-    )
-
-
 @log_pattern(
     r"ValueError: Size mismatch between saved torch\.Size\((?P<saved>\[[\d, ]*\])\) and current: "
     r"torch\.Size\((?P<now>\[[\d, ]*\])\) for (?P<key>[\w.]+)"
 )
 def by_a_shape_in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read which tensor torch.distributed.checkpoint found to be of another shape, or of one dimension only."""
-    if (flat := _flat(match["saved"], match["now"])) is not None:
-        yield _of_flat_shards(record, match, flat)
+    if (piece := flat(match["saved"], match["now"])) is not None:
+        yield of_flat_shards(record, match, piece)
         return
     yield Finding(
         f"the checkpoint is of another network: {match['key']} is {match['saved']} in it, {match['now']} in the model",
@@ -283,10 +231,3 @@ def in_a_sharded_checkpoint(record: Record, match: re.Match[str], log: Log) -> I
             THERE,
         ),
     )
-
-
-EMBEDDING = re.compile(r"embed|\bwte\b|tok_|lookup|lm_head|word", re.IGNORECASE)
-ARGUMENTS = Fix(
-    "build the model with the arguments of the training that wrote the file; see key by key what differs",
-    command="ddpdoctor inspect last.pt --keys\nddpdoctor check --checkpoint last.pt --model train.py:build_model",
-)

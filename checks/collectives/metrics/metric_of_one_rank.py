@@ -66,16 +66,9 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import are_cut, by_hand, evaluation, one_number, sharded, shares_gradients
-from ..._evaluation.metrics import (
-    adds_up,
-    adds_up_by_hand,
-    after_loop,
-    after_loop_around,
-    cuts_by_rank,
-    is_divisor,
-    says_rank,
-)
+from ..._evaluation.metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, says_rank
 from ..._evaluation.parts import are_parts, how_many
+from ..._evaluation.quotients import is_divisor
 from ..._evaluation.rank_parts import told_alone
 from ..._findings.places import file_of_first_step
 from ..._ledgers.flows import mixed

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import DataSeen, EpochEnded, Training, last_name
 
 from ..._evaluation.counts import WORLDS
-from ..._evaluation.metrics import WORLD, part_around
+from ..._evaluation.metrics import part_around
+from ..._evaluation.quotients import WORLD
 from ..._ledgers.flows import Flow, names_in
 
 if TYPE_CHECKING:

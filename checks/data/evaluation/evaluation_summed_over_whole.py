@@ -47,7 +47,8 @@ from ddpdoctor.check import (
 
 from ..._evaluation.counts import counts_ranks
 from ..._evaluation.evaluations import Reduced, by_hand, evaluation, given_alike, one_number, shares_gradients, whole
-from ..._evaluation.metrics import divides, part_around
+from ..._evaluation.metrics import part_around
+from ..._evaluation.quotients import divides
 from ..._evaluation.rank_parts import is_untrained, whole_loop
 from ._own_counts import added_up, quotients
 

@@ -47,7 +47,7 @@ from ddpdoctor.check import (
 
 from ..._evaluation.counts import WORLDS
 from ..._evaluation.evaluations import evaluation, one_number
-from ..._evaluation.metrics import divides
+from ..._evaluation.quotients import divides
 from ..._findings.places import file_of_first_step
 
 AILMENT = Ailment("DDP626", Severity.WARNING)

@@ -54,7 +54,8 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import Reduced, are_cut, evaluation, one_number, sharded, shares_gradients
-from ..._evaluation.metrics import computed_by, divides, part_around
+from ..._evaluation.metrics import part_around
+from ..._evaluation.quotients import computed_by, divides
 from ..._evaluation.rank_parts import is_untrained
 from ._ratios import quotient, ratio
 
@@ -155,9 +156,9 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
 @watch(Summed)
 def of_each_class(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for quotients by what each rank has counted of each class, that are added up and divided by the ranks."""
-    site = Site(*event.callers[0])
-    if event.rank != 0 or event.elements == 1 or training.framework is not None:
+    if event.rank != 0 or event.elements == 1 or training.framework is not None or not event.callers:
         return
+    site = Site(*event.callers[0])
     if not shares_gradients(event.pid, training) or not divides(site)[1] or not (quotients := ratio(site)):
         return
     yield Finding(

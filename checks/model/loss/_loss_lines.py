@@ -7,7 +7,8 @@ import re
 
 from ddpdoctor.check import Site
 
-from ..._evaluation.metrics import WORLD, part_around
+from ..._evaluation.metrics import part_around
+from ..._evaluation.quotients import WORLD
 
 WORLDS = re.compile(r"world|ranks|num_processes|num_gpus|n_gpu|replicas", re.IGNORECASE)
 KINDS = (ast.Mult, ast.Div, ast.FloorDiv)

@@ -44,12 +44,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
-    DataSeen,
     Evidence,
     Finding,
     Fix,
     OrderSeen,
-    Place,
     Severity,
     Training,
     is_open,
@@ -63,8 +61,9 @@ from ddpdoctor.check import (
 from ...._scripts.source import OF_THE_MODEL, SAMPLER
 from ..._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from ..._words import SHOWN, sharer
-from ._split_in_ranks import SEEDED_DRAWS, SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
-from ._split_mended import SEED, SORT, SPLIT, SPLIT_ALIKE, SPLIT_TENSORS
+from ._orders import in_its_words, of_the_kind, ordered_differently, overlap, place_of
+from ._split_in_ranks import SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
+from ._split_mended import SORT, SPLIT, SPLIT_ALIKE, SPLIT_TENSORS
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -88,10 +87,10 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         differ = len({each.picks for each in seen}) > 1 and len({each.base for each in seen}) == 1
         what, fix = "has a Subset of its own", SPLIT
     else:
-        differ = _ordered_differently(seen)
+        differ = ordered_differently(seen)
         fix = SPLIT_TENSORS if seen[0].name == "tensors" else SORT
         what = f"has {seen[0].name} in another order"
-        if not differ and _overlap(seen):
+        if not differ and overlap(seen):
             differ, what = True, f"has {seen[0].name} of its own, with entries that other ranks have as well"
     if not differ:
         return
@@ -104,49 +103,9 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for rank, each in data.items()
         )[:SHOWN]
         + tuple(lines[:SHOWN]),
-        _of_the_kind(seen) or _in_its_words(lines, SPLIT_ALIKE if by_library and fix is SPLIT else fix),
-        _place_of(lines) or place(next(iter(ranks.values())).started.made),
+        of_the_kind(seen) or in_its_words(lines, SPLIT_ALIKE if by_library and fix is SPLIT else fix),
+        place_of(lines) or place(next(iter(ranks.values())).started.made),
     )
-
-
-def _place_of(lines: list[Evidence]) -> Place | None:
-    """Return the line that splits, where it is the only one."""
-    file, _, line = lines[0].source.rpartition(":") if len(lines) == 1 else ("", "", "")
-    return Place(file=file, line=int(line)) if file else None
-
-
-def _in_its_words(lines: list[Evidence], fix: Fix) -> Fix:
-    """Return the fix of the one line that splits; the general one where there are several, or none."""
-    if len(lines) != 1:
-        return fix
-    code, added = lines[0].seen, lines[0].expected
-    if added.startswith((*SEEDED_DRAWS.values(),)):
-        return Fix("draw the order with the same seed on all ranks", diff=f"-{code}\n+{added}")
-    return Fix(fix.summary, diff=f"-{code}\n+{code.removesuffix(')')}, {added})")
-
-
-def _of_the_kind(seen: list[DataSeen]) -> Fix | None:
-    """Return how datasets of Hugging Face are split alike; None for other data sets."""
-    return SEED if all(each.kind == HUGGING_FACE for each in seen) else None
-
-
-def _ordered_differently(seen: list[DataSeen]) -> bool:
-    """Whether all have the same entries, and not in the same order."""
-    known = all(each.listed for each in seen)
-    return known and len({each.members for each in seen}) == 1 and len({each.listed for each in seen}) > 1
-
-
-def _overlap(seen: list[DataSeen]) -> bool:
-    """Whether a part of the entries, not all, are the same."""
-    if len({each.name for each in seen}) > 1 or any(len(each.least) < TELLING for each in seen):
-        return False
-    first, *others = (set(each.least) for each in seen)
-    return any(SOME * len(first) <= len(first & each) < ALL * len(first) for each in others)
-
-
-HUGGING_FACE = "datasets"
-TELLING = 8  # entries: fewer tell nothing
-SOME, ALL = 0.2, 0.98  # of the entries
 
 
 GENERATORS = {

@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 from ...._frameworks.accelerate import is_of_several_processes
 from ...._ledgers.ledger import have_parted, sheet
 from ..._training import bypasses, gradients_apart, line, together
+from ._asked import is_for_one_process, wrapping
 from ._bypassed import EXCHANGES, averages_weights, bared, called_past, is_of_parts, mend
 from ._parts import parts_wrapped
 from ._thrown_away import OF_GRADIENTS, thrown_away
@@ -127,14 +128,14 @@ def in_source(script: Script) -> Iterator[Finding]:
                     continue
             case _:
                 continue
-        made = _wrapping(script, model)
+        made = wrapping(script, model)
         if made is None:
             continue
         wrap, wrapper = made
         around = script.function(call) or script.module
         name = script.code(model)
         wrapped = any(
-            is_call_of(node, name) and not _is_for_one_process(script, node, name) for node in ast.walk(around)
+            is_call_of(node, name) and not is_for_one_process(script, node, name) for node in ast.walk(around)
         )
         backward = None if wrapped or is_without_gradients(script, call) else backward_of(script, call, around)
         if backward is not None:
@@ -183,7 +184,7 @@ def handed_on(script: Script) -> Iterator[Finding]:
             if not isinstance(value, ast.Attribute) or value.attr != "module":
                 continue
             calls = [each for each in ast.walk(found[1]) if is_call_of(each, parameter)]
-            made, name = _wrapping(script, value.value), script.code(value.value)
+            made, name = wrapping(script, value.value), script.code(value.value)
             around = script.function(call) or script.module
             if made is None or not calls or any(is_call_of(node, name) for node in ast.walk(around)):
                 continue
@@ -196,32 +197,6 @@ def handed_on(script: Script) -> Iterator[Finding]:
                     Fix("hand the wrapped model on", edits=(script.replaced(value, name),)),
                     script.place(call),
                 )
-
-
-ASKS_FOR_RANKS = re.compile(r"gpus?\b|dist|world|parallel|hasattr|isinstance|\bddp|multi|num_processes", re.IGNORECASE)
-
-
-def _is_for_one_process(script: Script, call: ast.AST, model: str) -> bool:
-    """Whether a call of a model is what one process does where several take its module: the `else` of such a test."""
-    for guard in script.guards(call):
-        branch = script.tree.parents[guard.test]
-        if isinstance(branch, ast.If) and ASKS_FOR_RANKS.search(script.code(guard.test)):
-            side = branch.orelse if guard.holds else branch.body
-            if any(is_call_of(node, f"{model}.module") for each in side for node in ast.walk(each)):
-                return True
-    return False
-
-
-def _wrapping(script: Script, model: ast.expr) -> tuple[ast.Call, str] | None:
-    """Return the call that is certain to have wrapped a model, and what it wraps it in."""
-    wrap = script.wrap(model)
-    if wrap is not None:
-        is_certain = wrap.sure or wrap.in_ranks
-        return (wrap.call, wrap.kind) if is_certain and wrap.kind == "DistributedDataParallel" else None
-    for call, name, bare in wrappers(script):
-        if script.code(model) == name == (script.code(bare) if bare is not None else "") and call.lineno < model.lineno:
-            return call, f"the wrapper that {script.code(call.func)} returns"
-    return None
 
 
 @lint
