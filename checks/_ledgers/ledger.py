@@ -6,41 +6,22 @@ given the mean, a multiple of it, another rank's gradient or its own.
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    NO_PYTHON,
-    Evidence,
-    Exchange,
     GradientsInFlight,
     Joined,
     ParametersHeld,
-    Place,
     StepFingerprinted,
     Training,
     Wrapped,
-    last_name,
 )
 
-from .sheets import EQUAL, NEVER, PARALLEL, Line, Print, Sheet, are_equal
+from .sheets import EQUAL, NEVER, PARALLEL, Line, Sheet, are_equal
 
-NEAR = 3  # lines
-WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})
-REDUCERS = frozenset({"all_reduce", "all_reduce_coalesced", "reduce_scatter_tensor"})
-
-
-def line_of(exchange: Exchange) -> Place:
-    """Return the line that exchanges."""
-    return Place(file=exchange.file, line=exchange.line)
-
-
-def caller_of(exchange: Exchange, step: Sheet) -> Place:
-    """Return the line, of the function that steps, that has come to an exchange."""
-    site = next(iter(step.ranks.values())).site
-    return Place(file=site.file, line=exchange.caller) if site and exchange.caller else line_of(exchange)
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
@@ -191,45 +172,3 @@ def starts_apart(one: Sheet) -> list[str]:
     """Name the parameters that were different on the ranks before the first step."""
     return [line.name for line, constant in zip(one.lines, one.held.constant, strict=True)
             if not (line.replica or constant)]  # fmt: skip
-
-
-def calls_in(step: Sheet, names: frozenset[str], about: str = "") -> list[Place]:
-    """List the calls of these functions in the files that build the optimizer and step it; ``about`` stands near."""
-    files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
-    return calls_of(files, names, about)
-
-
-def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Place]:
-    """List the calls of these functions in some files, as far as they can be read."""
-    found = []
-    for file in sorted(files):
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-            tree = ast.parse(text)
-        except (OSError, *NO_PYTHON):
-            continue
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        lines = text.splitlines()
-        found += [
-            Place(file=file, line=each.lineno)
-            for each in calls
-            if last_name(each.func) in names
-            and about in "\n".join(lines[max(each.lineno - 1 - NEAR, 0) : each.lineno + NEAR])
-        ]
-    return found
-
-
-def norms(line: Line, prints: Sequence[Print | None]) -> str:
-    """Return how large a gradient is on each rank, in words."""
-    return f"{line.name}: " + ", ".join(
-        f"{each[-1]:.4g} on rank {rank}" for rank, each in enumerate(prints[:8]) if each
-    )
-
-
-def seen(line: Line, step: Sheet) -> tuple[Evidence, Evidence]:
-    """Return what the ranks have computed of a gradient, and what their optimizers were given."""
-    where = f"rank 0 to {len(step.ranks) - 1}, step {step.number}"
-    return (
-        Evidence(f"gradient that backward left, {norms(line, line.local)}", "", where),
-        Evidence(f"gradient that the step is given, {norms(line, line.given)}", "the same on all ranks", where),
-    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import ANOTHERS, Exchange, ParametersHeld, StepFingerprinted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Print = tuple[float, ...]
 EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on like hardware

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Exchange, Training, WeightsFingerprinted
 
 from .sheets import EQUAL, EXCLUSIVE, NEVER, Line, are_equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Ranks = dict[int, WeightsFingerprinted]
 TOLD = (2, 3)  # backwards, which tell of the ones before

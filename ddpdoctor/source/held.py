@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.source.text.syntax import parsed
 from ddpdoctor.source.text.tree import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ACQUIRE, RELEASE = "acquire", "release"
 WITH = (ast.With, ast.AsyncWith)

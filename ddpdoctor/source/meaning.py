@@ -15,8 +15,9 @@ from ddpdoctor.source.text.written import Written
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.loader_kinds import loader_kind
 from ddpdoctor.source.values import bound, parsed
+from ddpdoctor.source.values.arguments import argument
 from ddpdoctor.source.values.made import is_made
-from ddpdoctor.source.values.sites import argument, call_sites, some_sites
+from ddpdoctor.source.values.sites import call_sites, some_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from ddpdoctor.source.text.folders import UP, Folders
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Callable, Iterable
 
     from ddpdoctor.source.text.defined import Held
     from ddpdoctor.source.text.tree import Tree

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.callers import calls, literal, turns
+from ddpdoctor.source.callers import calls, literal, parents, turns
 from ddpdoctor.source.program import Program
 from ddpdoctor.source.reach import guards, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.alone import of_several
@@ -58,12 +58,12 @@ class Script(Program):
 
     def all_ranks_reach(self, node: ast.AST) -> bool:
         """Whether every rank is shown to come to a node, and no process that is none."""
-        return calls.all_ranks_reach(self.tree, node) and not calls.runs_in_parent(self.tree, node)
+        return calls.all_ranks_reach(self.tree, node) and not parents.runs_in_parent(self.tree, node)
 
     @staticmethod
     def runs_before_ranks(tree: Tree, node: ast.AST) -> bool:
         """Whether a node of a file runs in the process that starts the ranks, and not in them."""
-        return calls.runs_in_parent(tree, node)
+        return parents.runs_in_parent(tree, node)
 
     def is_true(self, test: ast.expr, node: ast.AST) -> bool:
         """Whether a test holds by the literals of a call that comes to a node."""

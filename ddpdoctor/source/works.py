@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.lines import calls_at, tree_of
 from ddpdoctor.source.text.names import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 TORCH = "torch.distributed."

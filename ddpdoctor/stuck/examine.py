@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import psutil
@@ -19,6 +18,8 @@ from ddpdoctor.stuck.ranks.spawned import spawned
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddpdoctor.stuck.told.sighting import Sighting
     from ddpdoctor.watch.events import LauncherWaits
 

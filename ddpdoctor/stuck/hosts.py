@@ -6,16 +6,18 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {}"
 NAME = "{}"  # in a command: the host

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.host.process.waits.wait import Awaited
     from ddpdoctor.stuck.looks.look import Seen
     from ddpdoctor.stuck.looks.spy import Stack

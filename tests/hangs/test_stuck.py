@@ -27,7 +27,7 @@ from ddpdoctor.stuck.looks.spy import py_spy
 from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.ranks.jobs import Job, jobs
 from ddpdoctor.stuck.ranks.processes import pythons
-from ddpdoctor.stuck.told.sighting import as_data, read_sighting
+from ddpdoctor.stuck.told.sighting_file import as_data, read_sighting
 from ddpdoctor.stuck.told.text import ranks_text
 from ddpdoctor.stuck.told.verdict import Verdict, verdict
 from ddpdoctor.watch.events import Doing

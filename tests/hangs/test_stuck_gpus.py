@@ -12,7 +12,8 @@ from helpers import CHECKS
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.stuck.looks.gpus import Use, uses, waited_for
-from ddpdoctor.stuck.told.sighting import Sighted, Sighting, as_data, read_sighting
+from ddpdoctor.stuck.told.sighting import Sighted, Sighting
+from ddpdoctor.stuck.told.sighting_file import as_data, read_sighting
 from ddpdoctor.stuck.told.text import ranks_text
 from ddpdoctor.stuck.told.verdict import verdict
 from ddpdoctor.watch.events import Doing, Position, Site

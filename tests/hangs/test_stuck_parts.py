@@ -31,7 +31,8 @@ from ddpdoctor.stuck.ranks.identity import Identity, identity
 from ddpdoctor.stuck.ranks.own_launcher import with_children
 from ddpdoctor.stuck.ranks.processes import Python, is_own
 from ddpdoctor.stuck.told import flight, launchers
-from ddpdoctor.stuck.told.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
+from ddpdoctor.stuck.told.sighting import Sighted, Sighting, apart, merged
+from ddpdoctor.stuck.told.sighting_file import as_data, read_sighting
 from ddpdoctor.stuck.told.verdict import of_launcher, verdict
 from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
 from ddpdoctor.watch.events.hang import UnderWay

@@ -8,7 +8,7 @@ import pytest
 
 from ddpdoctor.check import Site
 from ddpdoctor.checks._ledgers.cut import made_of_share
-from ddpdoctor.checks._ledgers.flows import mixed
+from ddpdoctor.checks._ledgers.mixed import mixed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -51,7 +51,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import REDUCERS, WRAPPERS, begin_alike, built, calls_of, last_steps
+from ..._ledgers.calls import REDUCERS, WRAPPERS, calls_of
+from ..._ledgers.ledger import begin_alike, built, last_steps
 from ...data._passes import wrappings
 
 AILMENT = Ailment("DDP755", Severity.ERROR)

@@ -11,7 +11,8 @@ from ddpdoctor.check import Site, last_name
 
 from ..._evaluation.counts import PUT_TOGETHER
 from ..._evaluation.metrics import part_around
-from ..._ledgers.flows import RANK, Flow, names_in, summed_in
+from ..._ledgers.flows import RANK, Flow, names_in
+from ..._ledgers.mixed import summed_in
 
 MEASURES = re.compile(r"time|perf_counter|monotonic|elapsed|memory|second|speed|throughput", re.IGNORECASE)
 """What says that a number is meant to be each rank's own."""

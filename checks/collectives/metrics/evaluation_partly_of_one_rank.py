@@ -50,7 +50,7 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import shares_gradients
-from ..._ledgers.flows import mixed
+from ..._ledgers.mixed import mixed
 from ...data.evaluation._own_counts import own_count
 from ._own_parts import own_part
 

@@ -71,7 +71,7 @@ from ..._evaluation.parts import are_parts, how_many
 from ..._evaluation.quotients import is_divisor
 from ..._evaluation.rank_parts import told_alone
 from ..._findings.places import file_of_first_step
-from ..._ledgers.flows import mixed
+from ..._ledgers.mixed import mixed
 from ..._scripts.source import is_own
 from ._evaluated_alone import evaluated_alone
 from ._fabric import told_of_share

@@ -56,34 +56,29 @@ from ddpdoctor.check import (
     lint,
     log_pattern,
     place,
-    rank_given_at,
 )
 
 from ..hangs._hangs import on_hang
 from ..hangs._kinds import Hang
 from ..hangs._lines import hang_in
 from ..hangs._losses import Loss, on_loss
-from ..hangs._told import noticed, seen, short, table, where
+from ..hangs._told import noticed, short
 from ..hangs.calls._alone import FORWARD, called_alone, died_where_it_came_alone
 from ..hangs.calls._callers import ways_to
 from ..hangs.handed._called import by_callers, told_of
-from ..hangs.handed._decorated import without_decorator
-from ..hangs.handed._registered import finding, registered
 from ..hangs.source._all_ranks import by_frameworks
-from ..hangs.source._guards import Crossed, crossed, guarded, skipped_by_those_who_ended
-from ..hangs.source._off_by_one import off_by_one, told_as_off_by_one
-from ..hangs.source._one_rank import Guarded, alone, condition_at, shown
+from ..hangs.source._guards import skipped_by_those_who_ended
+from ..hangs.source._one_rank import condition_at, shown
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..hangs.turns._first import in_turns
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
-from ._out_of_turn import told_by_halves
+from ._guarded import WITHOUT_WRAPPER, under_a_condition
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP723", Severity.ERROR)
-FORWARDS = {FORWARD, "forward of DistributedDataParallel"}
 WAITS = "waits for the others until it times out"
 OUTSIDE = Fix("call it outside of this branch, so that all ranks do")
 BEHIND = Fix("call it behind the block, where all ranks come at once")
@@ -93,10 +88,6 @@ GATHERED = Fix(
     "cpu_offload=True))\n+if rank == 0:\n+    torch.save(state, path)",
 )
 ON_ALL = Fix("call it on all ranks; what it returns is printed or written on one")
-WITHOUT_WRAPPER = Fix(
-    "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
-    diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
-)
 
 
 @on_timeout(Timeout.RANK_ZERO)
@@ -120,93 +111,14 @@ def in_logs(log: Log) -> Iterator[Finding]:
 @on_hang(Hang.GUARDED)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """The line that a rank waits in, or one that calls it, stands under a condition on the rank."""
-    yield from _under_a_condition(event)
-
-
-def _under_a_condition(event: Stalled) -> Iterator[Finding]:
-    if halves := told_by_halves(event):
-        yield halves
-        return
-    if found := alone(event):
-        yield _alone(found, event)
-        return
-    if other_call := crossed(event):
-        yield _taken_for_another(other_call, event)
-        return
-    if handler := registered(event):
-        yield finding(handler, event)
-        return
-    if (hidden := guarded(event)) is None:
-        if earlier := off_by_one(event):
-            yield told_as_off_by_one(earlier, event)
-        return
-    position, test, site = hidden
-    others = next(each for each in event.ranks if each.rank != position.rank)
-    under = "" if site == position.site else f" at {short(site)}"
-    told = told_of(position.site, position.operation, f"under `if {test}`")
-    fix = by_callers(position.stack, site, f"under `if {test}`") if under else None
-    yield Finding(
-        f"rank {position.rank} waits in {told.call} at {short(position.site)}{told.does}, under `if {test}`{under}: "
-        f"rank {others.rank} has skipped it and {where(others)}",
-        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
-        WITHOUT_WRAPPER if position.operation in FORWARDS else fix or told.fix,
-        place(position.site, rank=position.rank),
-        table=table(event),
-    )
+    yield from under_a_condition(event)
 
 
 @log_pattern(RANKS_LINE)
 def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
     """Put together where the watch of each host has seen its ranks wait."""
     if event := hang_in(record, log, Hang.GUARDED):
-        yield from _under_a_condition(event)
-
-
-def _alone(found: Guarded, event: Stalled) -> Finding:
-    position = found.position
-    other = next((each for each in event.ranks if each.rank != position.rank), None)
-    skipped = f"rank {other.rank} has skipped it and {where(other)}" if other else "no other rank calls it"
-    caller = "" if found.at == found.site else f", called at {short(found.site)}"
-    does = "waits in" if found.waits else "called"
-    told = told_of(found.at, found.call, found.guard)
-    given = rank_given_at(found.site.file, found.site.line)
-    undecorated = without_decorator(position.stack, found.site)
-    fix = undecorated or (by_callers(position.stack, found.site, found.guard) if caller else None)
-    return Finding(
-        f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
-        (
-            *seen(event),
-            Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
-            *([Evidence(given[0], "", f"{found.site.file}:{given[1]}")] if given else []),
-        ),
-        WITHOUT_WRAPPER if found.call in FORWARDS else fix or told.fix,
-        place(found.at, rank=position.rank),
-        table=table(event),
-    )
-
-
-def _taken_for_another(found: Crossed, event: Stalled) -> Finding:
-    """Return which two calls met that do not belong together: what each rank waits in now came later."""
-    call, theirs = found.call, found.theirs
-    number = f"number {call.number} of its group"
-    told = told_of(call.site, call.operation, f"under `if {found.test}`")
-    return Finding(
-        f"rank {found.rank} called {told.call} at {short(call.site)}, under `if {found.test}`: it met the "
-        f"{theirs.operation} of rank {found.other} at {short(theirs.site)}, and all calls after it are off by one",
-        (
-            Evidence(f"{call.operation} at {short(call.site)}, {number}", "", f"rank {found.rank}"),
-            Evidence(
-                f"{theirs.operation} at {short(theirs.site)}, {number}",
-                f"{call.operation} at {short(call.site)}",
-                f"rank {found.other}",
-            ),
-            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
-            *seen(event),
-        ),
-        told.fix,
-        place(call.site, rank=found.rank),
-        table=table(event),
-    )
+        yield from under_a_condition(event)
 
 
 @on_loss(Loss.ALONE)

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Site, Summed, Training, place, watch
 
 from ..._evaluation.evaluations import shares_gradients
-from ..._ledgers.flows import mixed
+from ..._ledgers.mixed import mixed
 from ._own_counts import OwnCount, own_count
 
 AILMENT = Ailment("DDP645", Severity.WARNING)

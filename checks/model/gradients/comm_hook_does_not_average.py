@@ -36,8 +36,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ended, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from ..._ledgers.ledger import data_parallel_sheets, last_steps, seen
+from ..._ledgers.ledger import data_parallel_sheets, last_steps
 from ..._ledgers.sheets import NEVER, Sheet
+from ..._ledgers.wordings import seen
 
 AILMENT = Ailment("DDP574", Severity.ERROR)
 SURE = 30

@@ -29,7 +29,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ..._ledgers.ledger import data_parallel_sheets, seen
+from ..._ledgers.ledger import data_parallel_sheets
+from ..._ledgers.wordings import seen
 from .._alike import added_after_exchange
 from .._words import counted, listed
 

@@ -48,8 +48,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import data_parallel_sheets, have_parted, line_of, seen
+from ..._ledgers.ledger import data_parallel_sheets, have_parted
 from ..._ledgers.sheets import NEVER, Line, Sheet
+from ..._ledgers.wordings import line_of, seen
 from .._alike import counts_differ
 
 AILMENT = Ailment("DDP572", Severity.ERROR)

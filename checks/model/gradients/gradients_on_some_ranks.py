@@ -33,8 +33,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, watch
 
-from ..._ledgers.ledger import data_parallel_sheets, line_of
+from ..._ledgers.ledger import data_parallel_sheets
 from ..._ledgers.sheets import NEVER, Line, Sheet
+from ..._ledgers.wordings import line_of
 from .._words import counted, listed
 
 AILMENT = Ailment("DDP1522", Severity.ERROR)

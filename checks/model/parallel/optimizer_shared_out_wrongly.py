@@ -55,8 +55,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import line_of, norms
 from ..._ledgers.updates import apart, complete, updates
+from ..._ledgers.wordings import line_of, norms
 from .._owners import Column, SharedOut, shared_out
 from .._words import counted, listed
 

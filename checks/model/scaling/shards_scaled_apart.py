@@ -54,7 +54,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledgers.ledger import calls_of, of_all_ranks
+from ..._ledgers.calls import calls_of
+from ..._ledgers.ledger import of_all_ranks
 from ..._ledgers.sheets import multiple_of
 
 AILMENT = Ailment("DDP1550", Severity.ERROR)

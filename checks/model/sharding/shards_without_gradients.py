@@ -29,7 +29,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ..._ledgers.ledger import built, calls_of
+from ..._ledgers.calls import calls_of
+from ..._ledgers.ledger import built
 
 AILMENT = Ailment("DDP1506", Severity.ERROR)
 SYNC = frozenset({"set_requires_gradient_sync"})

@@ -36,12 +36,10 @@ never try to change the model's parameters after wrapping.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    DDP,
     UNUSED,
     Ailment,
     Evidence,
@@ -60,9 +58,10 @@ from ddpdoctor.check import (
 
 from .._training import Apart, Step, strays_apart, together
 from .._words import before_wrapping, counted, frozen_later, listed, made_later
+from ._after_wrapping import is_layer, is_whole, wrapped_again, wrapped_before
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import ModelExam, Script, Wrap
+    from ddpdoctor.check import ModelExam, Script
 
 AILMENT = Ailment("DDP562", Severity.ERROR)
 SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
@@ -161,74 +160,17 @@ def in_source(script: Script) -> Iterator[Finding]:
                 iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
                 body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id=same), attr="requires_grad")], value=value)],
             ) if name == same:
-                is_off = isinstance(value, ast.Constant) and value.value is False and not _is_whole(script, model)
+                is_off = isinstance(value, ast.Constant) and value.value is False and not is_whole(script, model)
                 what = "freezes parameters" if is_off else ""
             case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr="module") as model)], value=value):
-                what = "puts a layer into the model" if _is_layer(script, value) else ""
+                what = "puts a layer into the model" if is_layer(script, value) else ""
             case _:
                 continue
-        wrap = _wrapped(script, model)
-        if what and wrap is not None and not _wrapped_again(script, node):
+        wrap = wrapped_before(script, model)
+        if what and wrap is not None and not wrapped_again(script, node):
             yield Finding(
                 f"this {what} after DistributedDataParallel has noted which parameters there are",
                 (script.seen(node, "before the model is wrapped"), script.seen(wrap.call)),
                 Fix("do it before the model is wrapped"),
                 script.place(node),
             )
-
-
-def _is_whole(script: Script, model: ast.expr) -> bool:
-    """Whether it is the whole model, as that of a teacher, which learns nothing; unless a part of it is to learn.
-
-    One that is thawed as a whole again, as a discriminator is before each turn of its own, is whole in each of them.
-    """
-    wrap = script.wrap(model)
-    if wrap is None:
-        return False
-    return not _thaws(script) or any(ast.dump(each) == ast.dump(model) for each in _thawed(script))
-
-
-def _thaws(script: Script) -> bool:
-    """Whether parameters of a model are to learn from some line on: by a method, or one after the other in a loop."""
-    drawn = {each.id for loop in script.nodes(ast.For) for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    return "requires_grad_(True)" in script.text or any(
-        isinstance(target, ast.Attribute)
-        and target.attr == "requires_grad"
-        and isinstance(each.value, ast.Constant)
-        and each.value.value is True
-        and (not isinstance(target.value, ast.Name) or target.value.id in drawn)
-        for each in script.nodes(ast.Assign)
-        for target in each.targets
-    )
-
-
-def _thawed(script: Script) -> Iterator[ast.expr]:
-    """Yield the models, or parts of them, all of whose parameters are to learn from some line on."""
-    for loop in script.nodes(ast.For):
-        match loop:
-            case ast.For(
-                iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
-                body=[ast.Assign(targets=[ast.Attribute(attr="requires_grad")], value=ast.Constant(value=True))],
-            ):
-                yield model
-
-
-def _is_layer(script: Script, value: ast.expr) -> bool:
-    path = script.resolve(value.func) if isinstance(value, ast.Call) else None
-    return bool(path) and re.match(r"torch\.nn\.[A-Z]", path or "") is not None
-
-
-def _wrapped(script: Script, model: ast.expr) -> Wrap | None:
-    """Return the wrap of a model, or of the one that the expression is a part of."""
-    while isinstance(model, ast.Attribute):
-        if model.attr == "module":
-            model = model.value
-            break
-        model = model.value
-    wrap = script.wrap(model)
-    return wrap if wrap and wrap.sure and wrap.kind == "DistributedDataParallel" else None
-
-
-def _wrapped_again(script: Script, node: ast.AST) -> bool:
-    line = getattr(node, "lineno", 0)
-    return any(call.lineno > line and script.function(call) is script.function(node) for call in script.calls(DDP))

@@ -70,7 +70,8 @@ def show_reports(told: Told, form: str, report: str | None, *, verbose: bool) ->
     """
     from ddpdoctor.cli.explaining.reports import compared
     from ddpdoctor.stuck.told.launchers import beside, joined
-    from ddpdoctor.stuck.told.sighting import apart, as_data, merged
+    from ddpdoctor.stuck.told.sighting import apart, merged
+    from ddpdoctor.stuck.told.sighting_file import as_data
     from ddpdoctor.stuck.told.text import ranks_text
     from ddpdoctor.stuck.told.verdict import verdict
 
@@ -93,7 +94,7 @@ def show(  # noqa: PLR0913 - how it is shown
     sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool, flight: str = ""
 ) -> int:
     """Print where the ranks are, what the checks find, and the verdict; and return the exit status."""
-    from ddpdoctor.stuck.told.sighting import as_data
+    from ddpdoctor.stuck.told.sighting_file import as_data
     from ddpdoctor.stuck.told.text import ranks_text
     from ddpdoctor.stuck.told.verdict import verdict
 

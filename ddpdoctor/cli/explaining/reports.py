@@ -38,7 +38,7 @@ def told_by(reports: Sequence[tuple[str, str]]) -> Told:
         BadTarget: one of them is none.
     """
     from ddpdoctor.stuck.told.launchers import read_waiting
-    from ddpdoctor.stuck.told.sighting import read_sighting
+    from ddpdoctor.stuck.told.sighting_file import read_sighting
 
     sightings, waiting = [], []
     for name, text in reports:

@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.values.sites import argument, is_spawn, seen_sites
+from ddpdoctor.source.values.arguments import argument
+from ddpdoctor.source.values.sites import is_spawn, seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

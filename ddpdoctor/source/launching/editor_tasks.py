@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.shell import Command, Shell
 from ddpdoctor.source.launching.shell_words import Word
+
+if TYPE_CHECKING:
+    from typing import Any
 
 NOTES = re.compile(r"(\"(?:[^\"\\\n]|\\.)*\")|//[^\n]*|/\*[\s\S]*?\*/")
 LAST_COMMA = re.compile(r"(\"(?:[^\"\\\n]|\\.)*\")|,(?=\s*[}\]])")

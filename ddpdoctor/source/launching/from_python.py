@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.launch_script import LaunchScript
@@ -14,6 +13,8 @@ from ddpdoctor.source.launching.shell_words import Word
 from ddpdoctor.source.launching.yaml_commands import listed, within
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.script import Script
 
 STARTS = {f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.headers import Header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.launching.launchers import Launch
     from ddpdoctor.source.launching.script_variables import Variables
     from ddpdoctor.source.launching.yaml_node import Node

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launching.shell_words import DOCUMENTS, Lexer, ShellError, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
 REDIRECTIONS = {"&>>", "&>", ">&", "<&", "<<<", ">>", "<>", ">|", "<", ">"}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|>&|<&|<<<|<<-|<<|>>|<>|>\||[;&|()<>]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from ddpdoctor.source.launching.shell import Command, read_shell
 from ddpdoctor.source.launching.shell_words import NAME, ShellError, Word
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.launching.yaml_node import Node
 
 SCRIPTS = ("run", "script", "commands", "setup", "cmd")

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.arguments import placed_argument
 from ddpdoctor.source.values.bound import at
-from ddpdoctor.source.values.sites import is_spawn, placed_argument, seen_sites
+from ddpdoctor.source.values.sites import is_spawn, seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

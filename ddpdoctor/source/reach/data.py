@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.ignited import filters_at, is_of_a_step
@@ -14,10 +13,12 @@ from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.arguments import passed
 from ddpdoctor.source.values.bound import values
-from ddpdoctor.source.values.sites import passed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.reach.guards import Guard
     from ddpdoctor.source.text.tree import Tree
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -13,6 +12,8 @@ from ddpdoctor.source.text.lines import tree_of
 from ddpdoctor.source.values.handlers import said_of, swallows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from ddpdoctor.source.reach.alike import Loop
     from ddpdoctor.source.text.tree import Tree
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)

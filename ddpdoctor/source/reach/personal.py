@@ -7,11 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import default_of, given as argument_of
-from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared, parts
+from ddpdoctor.source.reach.parts import parts
+from ddpdoctor.source.reach.rankish import OF_PLACES, is_rankish, is_shared
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.values.arguments import passed, placed_argument
 from ddpdoctor.source.values.bound import OPTIONS, at, definition, given, returned, values
-from ddpdoctor.source.values.sites import SPAWN, call_sites, passed, placed_argument
+from ddpdoctor.source.values.sites import SPAWN, call_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.arguments import argument
 from ddpdoctor.source.values.bound import (
     attribute,
     definition,
@@ -20,7 +21,7 @@ from ddpdoctor.source.values.bound import (
 )
 from ddpdoctor.source.values.handed import calls_abroad, handed
 from ddpdoctor.source.values.parsed import knows_option
-from ddpdoctor.source.values.sites import SPAWN, argument, call_sites
+from ddpdoctor.source.values.sites import SPAWN, call_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

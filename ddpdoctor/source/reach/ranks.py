@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.reached import guards_at
@@ -18,6 +17,9 @@ from ddpdoctor.source.text.syntax import parsed
 from ddpdoctor.source.text.tree import FUNCTIONS, Tree
 from ddpdoctor.source.values.bound import values
 from ddpdoctor.source.values.sites import bare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process", "process_index", "process_zero", "global_zero")
 

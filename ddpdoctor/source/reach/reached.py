@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.alike import answers_alike
@@ -12,6 +11,8 @@ from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.lines import statement_at, tree_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 NUMBERS = frozenset({"random", "math", "time", "np", "numpy"})

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.rank_facts import Fact, fact, is_process_number
 from ddpdoctor.source.text.names import resolve
+from ddpdoctor.source.values.arguments import argument
 from ddpdoctor.source.values.bound import definition
-from ddpdoctor.source.values.sites import argument
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Function, Tree

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Container
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import parsed
 from ddpdoctor.source.text.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 
 @functools.cache

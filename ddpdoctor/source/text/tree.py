@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ddpdoctor.source.text.bindings import BINDERS, WITHOUT_PLACE, Binding, bound, dotted
 from ddpdoctor.source.text.steps import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Defined = ast.FunctionDef | ast.ClassDef

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,8 @@ from ddpdoctor.source.training.polls import question
 from ddpdoctor.source.values.bound import origins
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 DEPTH = 6

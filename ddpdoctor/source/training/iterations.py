@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.syntax import parsed
 from ddpdoctor.source.text.tree import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 

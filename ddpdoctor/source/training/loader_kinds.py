@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.arguments import default_of
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.sites import argument, seen_sites
+from ddpdoctor.source.values.arguments import argument
+from ddpdoctor.source.values.sites import seen_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree

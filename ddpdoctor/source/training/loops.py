@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.syntax import NO_PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 # They put a sampler of their own into the loader, or call set_epoch themselves.
 FRAMEWORKS = (

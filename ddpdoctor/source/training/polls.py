@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.source.text.bindings import last_name
 from ddpdoctor.source.text.lines import tree_of
 from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.training.iterations import loops_around
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TELLS = frozenset("sleep print debug info warning error write flush log".split())
 ASKS_STORE = frozenset("check get num_keys".split())

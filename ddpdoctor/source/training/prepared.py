@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.bindings import dotted
@@ -12,6 +11,8 @@ from ddpdoctor.source.training.wrapped import possible
 from ddpdoctor.source.values.bound import values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.bindings import Binding
     from ddpdoctor.source.text.tree import Tree
 

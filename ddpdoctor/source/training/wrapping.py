@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.syntax import NO_PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 WRAPPERS = {"DistributedDataParallel": "DDP", "DataParallel": "DataParallel"}
 OPTIONS = ("find_unused_parameters", "static_graph", "broadcast_buffers", "forward_sync_buffers")

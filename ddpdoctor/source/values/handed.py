@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.values.sites import STARTS, call_sites, passed, placed_argument
+from ddpdoctor.source.values.arguments import passed, placed_argument
+from ddpdoctor.source.values.sites import STARTS, call_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.bindings import Binding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.bindings import Binding
@@ -11,6 +10,8 @@ from ddpdoctor.source.values.bound import answers
 from ddpdoctor.source.values.handed import handed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.source.text.tree import Tree
 
 PARSERS = {"parse_args", "parse_known_args"}

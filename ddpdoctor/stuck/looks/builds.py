@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.process.build_lock import left_since
 from ddpdoctor.host.process.waits.wait import Awaited
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ddpdoctor.host.stack import Frame
 
 BUILDS, FOLDER = ("torch/utils/cpp_extension.py", "_jit_compile"), "build_directory"

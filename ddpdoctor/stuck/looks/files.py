@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 IN_CONTAINER = re.compile(r"^/proc/\d+/root(?=/)")
 

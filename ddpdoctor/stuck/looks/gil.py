@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class GilHeld(NamedTuple):

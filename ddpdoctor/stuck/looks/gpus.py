@@ -6,11 +6,13 @@ Source: nvml.h, nvmlDeviceGetUtilizationRates: the part of the last second in wh
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.gpus import gather_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 IDLE, BUSY = 5, 90  # percent
 GIB = 1 << 30

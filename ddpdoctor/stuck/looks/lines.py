@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.values.handlers import counted_in_handlers
@@ -11,6 +10,8 @@ from ddpdoctor.watch.events import Site, UnderWay
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.spy import Stack
 

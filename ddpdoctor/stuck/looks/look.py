@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -13,6 +13,9 @@ from ddpdoctor.stuck.looks.kernel import rested
 from ddpdoctor.stuck.looks.spy import Stack, Stacks, stacks
 from ddpdoctor.watch.monitor.seen.activity import Activity, follow
 from ddpdoctor.watch.monitor.seen.usage import NEW, usages
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 EACH = 1.0  # seconds from look to look
 LONGER = 4  # times as long, where a look has failed and one alone says nothing, or what stands came to that just now

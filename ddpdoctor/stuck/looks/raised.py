@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.values.handlers import handler_around
 from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ENDS = frozenset({"__exit__", "__aexit__"})
 OBJECT = r"<(?P<error>\w+) at 0x[0-9a-f]+>"

@@ -12,11 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck.looks.builds import built_in
@@ -26,6 +25,9 @@ from ddpdoctor.stuck.looks.raised import raised
 from ddpdoctor.stuck.looks.refusals import AGAIN, INSTALL, RIGHTS, advice
 from ddpdoctor.watch.monitor.seen.threads import SERVE
 from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs

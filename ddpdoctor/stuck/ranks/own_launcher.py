@@ -7,12 +7,13 @@ MASTER_ADDR, MASTER_PORT, NODE_RANK, LOCAL_RANK from 1 on, and WORLD_SIZE.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.stuck.ranks.identity import Identity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddpdoctor.stuck.ranks.processes import Python
 
 TOLD = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")

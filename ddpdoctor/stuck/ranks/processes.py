@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.host.process.threads import thread_folders
 from ddpdoctor.stuck.ranks.identity import READ, Identity, identity
 from ddpdoctor.watch.monitor.stands.siblings import HELPERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 SPAWNED = "from multiprocessing.spawn import spawn_main"
 TORCH = "libtorch_cpu"

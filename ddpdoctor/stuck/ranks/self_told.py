@@ -7,7 +7,6 @@ to it (torch/csrc/distributed/c10d/TCPStore.cpp). Which rank a process is, its o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
@@ -17,6 +16,8 @@ from ddpdoctor.stuck.ranks.identity import Identity
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ddpdoctor.stuck.ranks.processes import Python
 
 RANKS = ("global_rank", "world_rank", "dist_rank", "ddp_rank", "rank", "local_rank", "gpu", "device_id")

@@ -6,7 +6,6 @@ stands in an option, in a variable, or in what the user's functions hold; and ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.stuck.looks.spy import Stack, stacks
@@ -14,6 +13,8 @@ from ddpdoctor.stuck.ranks.identity import Identity
 from ddpdoctor.stuck.ranks.self_told import SIZES, ends_of, options_of, variables_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ddpdoctor.stuck.ranks.processes import Python
 
 FILE = "torch/multiprocessing/spawn.py"

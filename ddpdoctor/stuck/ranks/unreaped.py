@@ -7,7 +7,6 @@ Such a parent waits for another one first, as in a loop of join(). The kernel ke
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from ddpdoctor.host.network import is_loopback
 from ddpdoctor.watch.events import Doing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ddpdoctor.stuck.ranks.jobs import Job, Rank
 
 EXIT_CODE = -1  # the last field

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from ddpdoctor.watch.events import Doing
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ddpdoctor.facets import Check
     from ddpdoctor.stuck.told.sighting import Sighting
     from ddpdoctor.watch.events import LauncherWaits, Position, Stalled

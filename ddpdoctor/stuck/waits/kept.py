@@ -6,7 +6,6 @@ The stacks of the other threads, and the ``with`` statements around their lines,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,8 @@ from ddpdoctor.stuck.waits.woken import of_import, of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.spy import Stack
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.process.handlers import handled
@@ -12,6 +11,8 @@ from ddpdoctor.source.training.polls import Question, flag_of, question, store_a
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.look import Seen
     from ddpdoctor.stuck.looks.spy import Stack

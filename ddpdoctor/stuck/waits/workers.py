@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from ddpdoctor.watch.events import Site, Worker
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddpdoctor.stuck.looks.spy import Stack
 
 MOST = 64  # that are looked into

@@ -27,7 +27,6 @@ Holds for torch 2.2 to 2.13. Source: Python documentation, "os.makedirs"; thread
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -47,7 +46,6 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from ...._frameworks.accelerate import is_of_several_processes
 from ...._frameworks.trainer import runs_in_ranks
 from ...._hosts.launched import SEVERAL
 from ...._hosts.ranks_of_hosts import LOCAL
@@ -61,6 +59,7 @@ from .._shared_path import (
 )
 from ._files_written import is_caught, is_named, written, written_by_helpers
 from ._helpers_that_write import written_abroad
+from ._made_by_all import asks_for, is_made_by_some, made, trains_by_accelerate
 from ._races import FIX, GONE, PATHS, raced
 
 if TYPE_CHECKING:
@@ -120,10 +119,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
-    for call, path, right in _made(script):
-        if depends_on_rank(script, path) or is_made_by_another(script, path) or _is_made_by_some(script, call, path):
+    for call, path, right in made(script):
+        if depends_on_rank(script, path) or is_made_by_another(script, path) or is_made_by_some(script, call, path):
             continue
-        asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
+        asked = [guard for guard in script.guards(call) if asks_for(script, guard.test, path)]
         if not asked or is_caught(script, call):
             continue
         if is_reached(script, call, joins=runs_in_ranks(script, project)):
@@ -134,41 +133,6 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
-
-
-def _is_made_by_some(script: Script, call: ast.Call, path: ast.expr) -> bool:
-    """Whether another line, behind a test that can depend on the rank, makes the folder of an option before this one.
-
-    One further down in the same function comes too late.
-    """
-    options = (ast.Attribute, ast.Subscript)
-    parts = {script.code(each) for each in ast.walk(script.value(path)) if isinstance(each, options)}
-    here = script.function(call)
-    others = [
-        each
-        for each in script.calls("os.makedirs", "os.mkdir")
-        if each.args and (each.lineno < call.lineno or script.function(each) is not here)
-    ]
-    return any(
-        each is not call
-        and script.code(each.args[0]) in parts
-        and any(guard.is_rankish(script.tree) for guard in script.guards(each))
-        for each in others
-    )
-
-
-def _made(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:
-    """Yield the calls that make a folder which is not to be there, its path, and what to write instead."""
-    for call in script.calls("os.makedirs", "os.mkdir"):
-        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
-        if path is not None and allowed is None:
-            yield call, path, f"os.makedirs({script.code(path)}, exist_ok=True)"
-    for call in script.nodes(ast.Call):  # of a Path
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "mkdir" or script.resolve(call.func):
-            continue
-        if not is_open(call) and given(call, 2, "exist_ok") is None:
-            words = [*map(script.code, call.args), *(f"{each.arg}={script.code(each.value)}" for each in call.keywords)]
-            yield call, call.func.value, f"{script.code(call.func)}({', '.join([*words, 'exist_ok=True'])})"
 
 
 REMOVERS = ("os.remove", "os.unlink", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.move")
@@ -203,7 +167,7 @@ STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod", "transfo
 @lint
 def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
-    by_accelerate = script.frameworks <= {"accelerate", "transformers"} and _trains_by_accelerate(script, project)
+    by_accelerate = script.frameworks <= {"accelerate", "transformers"} and trains_by_accelerate(script, project)
     if not by_accelerate and not is_own(script):
         return
     here = ((*each, script.code(each[1])) for each in (*written(script), *written_by_helpers(script)))
@@ -217,17 +181,3 @@ def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
-
-
-def _trains_by_accelerate(script: Script, project: Around) -> bool:
-    """Whether the file's own loop trains several processes of Accelerate."""
-    return is_of_several_processes(script, project) and any(
-        isinstance(each.func, ast.Attribute) and each.func.attr == "backward" and bool(each.args)
-        for each in script.nodes(ast.Call)
-    )
-
-
-def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:
-    return any(word in script.code(test) for word in ("exists", "isdir", "is_dir")) and script.code(
-        path
-    ) in script.code(test)

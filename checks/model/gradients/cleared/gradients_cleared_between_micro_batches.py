@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import calls_of
+from ...._ledgers.calls import calls_of
 
 AILMENT = Ailment("DDP1504", Severity.ERROR)
 SURE = 2

@@ -46,7 +46,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import built, calls_of, of_all_ranks
+from ...._ledgers.calls import calls_of
+from ...._ledgers.ledger import built, of_all_ranks
 from ...._ledgers.sheets import EXCLUSIVE
 
 AILMENT = Ailment("DDP559", Severity.ERROR)

@@ -14,13 +14,9 @@ from ddpdoctor.check import (
     place,
 )
 
-from ...._ledgers.ledger import (
-    WRAPPERS,
-    caller_of,
-    calls_in,
-    line_of,
-)
+from ...._ledgers.calls import WRAPPERS, calls_in
 from ...._ledgers.sheets import NEVER, Sheet
+from ...._ledgers.wordings import caller_of, line_of
 from ._one_training import HALF, sends_after_backward
 
 DDP_FIX = Fix(

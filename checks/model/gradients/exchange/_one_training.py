@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import EpochStarted, Evidence, FileWritten, Training, tree_of
 
-from ...._ledgers.ledger import REDUCERS, WRAPPERS, calls_in
+from ...._ledgers.calls import REDUCERS, WRAPPERS, calls_in
 
 if TYPE_CHECKING:
     from ...._ledgers.sheets import Sheet

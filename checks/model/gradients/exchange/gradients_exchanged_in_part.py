@@ -52,8 +52,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import caller_of, data_parallel_sheets, seen, starts_apart
+from ...._ledgers.ledger import data_parallel_sheets, starts_apart
 from ...._ledgers.sheets import NEVER, Line, Sheet
+from ...._ledgers.wordings import caller_of, seen
 from ..._training import strays_apart, together
 from ..._words import counted, listed
 from ._left_out import ignored, on_the_list, wrap_as_well

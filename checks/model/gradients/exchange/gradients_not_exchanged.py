@@ -59,17 +59,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import (
-    REDUCERS,
-    WRAPPERS,
-    calls_in,
-    have_parted,
-    last_steps,
-    norms,
-    seen,
-    sheets,
-)
+from ...._ledgers.calls import REDUCERS, WRAPPERS, calls_in
+from ...._ledgers.ledger import have_parted, last_steps, sheets
 from ...._ledgers.updates import TOLD, apart, updates
+from ...._ledgers.wordings import norms, seen
 from ._never_sent import (
     beside,
     is_within_another,

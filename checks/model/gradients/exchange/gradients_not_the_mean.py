@@ -50,8 +50,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import line_of, norms, sheets
+from ...._ledgers.ledger import sheets
 from ...._ledgers.updates import TOLD, updates
+from ...._ledgers.wordings import line_of, norms
 from ...._scripts.own_files import is_said
 from ..._owners import shared_out
 from ._multiples import FIX, NORMALISED, ONCE, SLOWER, SUMMED, all_are, clipped_to, mixed, multiple, times, twice

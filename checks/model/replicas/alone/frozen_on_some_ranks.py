@@ -43,7 +43,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...._ledgers.ledger import built, calls_of
+from ...._ledgers.calls import calls_of
+from ...._ledgers.ledger import built
 from ..._alike import earlier, frozen_differ, of_one_model
 from ..._words import counted, listed
 
