@@ -87,3 +87,22 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "hccn_tool -i $i -link -g; hccn_tool -i $i -tls -g; done",
         ),
     )
+
+
+@log_pattern(r"\bEI0004\b(?P<said>[^\n]{0,200}?[Rr]ank ?table[^\n]{0,300})")
+def of_the_rank_table(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """CANN reads the file that lists the NPUs of all servers, and refuses it."""
+    reason = re.search(r"Reason: ?\[([^\]\n]{1,300})\]", match["said"])
+    file = re.search(r"/[^\s\]\[]+\.json", match["said"])
+    name = file[0] if file else "RANK_TABLE_FILE"
+    yield Finding(
+        f"HCCL refuses the rank table {name}" + (f": {reason[1]}" if reason else ""),
+        (record.proof(match, "each server and each NPU once, with the addresses of their network, ranks from 0 on"),),
+        Fix(
+            "write the table anew from what the servers have; torchrun needs none: without RANK_TABLE_FILE the ranks "
+            "find each other by MASTER_ADDR",
+            command=f"python -m json.tool {name}; env | grep -E 'RANK_TABLE|RANK_ID'   # on each host\n"
+            "for i in 0 1 2 3 4 5 6 7; do hccn_tool -i $i -ip -g; done",
+        ),
+        record.place,
+    )
