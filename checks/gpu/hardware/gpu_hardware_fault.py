@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
@@ -43,17 +44,27 @@ FAULT = (
     r"|AER: (?:Multiple )?Uncorrect(?:ed|able) [^\n]*error received"
 )
 
+WHAT = {
+    "74": "reports an error of its NVLink",
+    "79": "has fallen off the bus",
+    "119": "failed: its firmware (GSP) does not answer the driver",
+    "120": "failed: its firmware (GSP) stopped",
+}
+
 
 @log_pattern(FAULT)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield the name of the GPU, where the message does."""
     gpu = match[1] or match[2]
+    xid = re.search(r"Xid \([^)\n]+\): (\d+)", match[0])
+    what = WHAT.get(xid[1], "failed in hardware") if xid else "failed in hardware"
+    host = re.match(r"(?P<host>[A-Za-z][\w.-]*) kernel: ", record.text)  # as the system's journal begins a line
     yield Finding(
-        f"GPU {gpu} failed in hardware" if gpu else "a GPU failed in hardware",
+        f"GPU {gpu} {what}" if gpu else f"a GPU {what}",
         (record.proof(match, "a GPU that answers, with no uncorrectable error"),),
         Fix(
             "leave the node or the GPU out, and read the driver's messages there",
             command="sudo dmesg -T | grep -iE 'xid|fallen off'; nvidia-smi -q -d ECC,ROW_REMAPPER",
         ),
-        record.place,
+        replace(record.place, host=host["host"]) if host and record.node is None else record.place,
     )

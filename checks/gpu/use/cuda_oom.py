@@ -140,6 +140,24 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"RESOURCE_EXHAUSTED: [^\n]{0,200}?(?:[Aa]ttempting to (?:allocate|reserve)|trying to allocate)"
+    r" (?P<size>[\d.]+ ?[KMG]\w*)(?P<rest>[^\n]{0,300})"
+)
+def of_xla(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read XLA, which says so of a TPU's memory and of a GPU's."""
+    where = "a TPU core" if "HBM" in match["rest"] or "TPU" in record.text else "the device"
+    yield Finding(
+        f"no memory left on {where} for {match['size']}",
+        (record.proof(match, "memory for the batch, the model, its gradients and the optimizer"),),
+        Fix(
+            "halve the batch of each process and accumulate gradients over two; or shard the model (FSDP over XLA)",
+            diff="-batch_size = 32\n+batch_size = 16",
+        ),
+        record.place,
+    )
+
+
 def _of_the_whole_state(record: Record, match: re.Match[str]) -> Finding:
     return Finding(
         "no GPU memory left while FSDP gathers the whole state dict, which it keeps on the GPU unless told otherwise",

@@ -65,3 +65,18 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         if seen == (0,)
         else None,
     )
+
+
+@log_pattern(r"ValueError: No slot '(?P<slot>\d+)' specified on host '(?P<host>[^'\n]+)'")
+def of_deepspeed(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DeepSpeed's launcher counts the GPUs of a host by its hostfile, or, without one, as the driver shows them."""
+    slot, host = match["slot"], match["host"]
+    yield Finding(
+        f"DeepSpeed is to use, or to leave out, GPU {slot} of {host}, and counts no such GPU there",
+        (record.proof(match, f"a number below the count of GPUs of {host}"),),
+        Fix(
+            "name GPUs that are there: they count from 0, and as CUDA_VISIBLE_DEVICES leaves them",
+            command=f"nvidia-smi -L; grep -n slots hostfile\ndeepspeed --include {host}:0,1 train.py",
+        ),
+        record.place,
+    )
