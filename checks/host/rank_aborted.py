@@ -44,7 +44,8 @@ HEAP = (
 ABORTED = died_by(6, "SIGABRT") + r"|Aborted \(core dumped\)"
 TOLD = (
     r"terminate called|Fatal Python error|ProcessGroup(?:NCCL|Gloo|HCCL|XCCL)|c10::\w*Error|Assertion `|Check failed"
-    r"|CUDA error|HIP error|INTERNAL ASSERT|NCCL WARN|NCCL error|RCCL|HCCL|gloo/|UCX  ERROR|MPI_ABORT|MPI_Abort"
+    r"|CUDA error|HIP error|INTERNAL ASSERT|NCCL WARN|NCCL error|HSA_STATUS"
+    r"|RCCL|HCCL|gloo/|UCX  ERROR|MPI_ABORT|MPI_Abort"
 )
 """What speaks beside an abort: those words are the error, and other checks read them."""
 LAUNCHERS = ("ChildFailedError", "ProcessExitedException", "CalledProcessError")

@@ -43,9 +43,11 @@ ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
 OWN_WORDS = (
     r"Failed to compile the C\+\+ dataset helper functions|Making C\+\+ dataset helpers module failed"
+    r"|Set the environment variable HYDRA_FULL_ERROR=1"
     r"|^(?:error|warning) DDP\d{3,4} [a-z0-9-]+: "
 )
-"""Megatron's; and what `ddpdoctor check` has found in the place of a training: its status is that of its findings."""
+"""Megatron's; Hydra's, which says what is wrong without a traceback; and what `ddpdoctor check` has found in the
+place of a training: its status is that of its findings."""
 PLATFORM = (
     r"\bPod: (?:\S+\.)?(?P<pod>[\w-]+) exited with code (?P<code>[1-9]\d*)"
     r"|Error pod (?P<container>[\w-]+) container \S+ exitCode: (?P<exit>[1-9]\d*)"

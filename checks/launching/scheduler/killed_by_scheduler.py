@@ -49,7 +49,8 @@ TERMINATED = (
 )
 FAILED = (
     r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
-    r"|srun: error: [^\n]{0,199}(?:Exited with exit code|Killed|Out Of Memory)"
+    r"|srun: error: [^\n]{0,199}(?:Exited with exit code|Killed|Out Of Memory"
+    r"|Aborted|Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
 )
 ALONE = r"Signal 15 \(SIGTERM\) received by PID"
 STATUS = r"failed \(exitcode: (-?\d+)\)|exitcode\s*: (-?\d+) \(pid"

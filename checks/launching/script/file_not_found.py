@@ -51,6 +51,7 @@ WORDED = (
     r"(?:FileNotFoundError|NotADirectoryError|HFValidationError|ValueError|OSError|RuntimeError|AssertionError"
     r"|\bException):\s{1,3}"
     r"(?P<said>[^\n]{0,300}?(?:does(?: not|n't) exist|do not exist|not found|could(?: not|n't) (?:be found|find)"
+    r"|can(?:not|'t) be found"
     r"|can(?:not|'t) find|[Uu]nable to find|Incorrect path_or_model_id|Repo id must be in the form"
     r"|[Cc]an't load \w+ for|is not a (?:file|dir|path|valid (?:file|dir|path))|isn't a (?:file|dir))[^\n]{0,300})"
 )

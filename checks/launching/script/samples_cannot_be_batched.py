@@ -96,6 +96,10 @@ BY_HAND = Fix(
     diff="+samples = [loader.dataset[index] for index in next(iter(loader.batch_sampler))]\n"
     "+print([type(each) for each in samples])\n+loader.collate_fn(samples)",
 )
+OF_PYG = Fix(
+    "load graphs with the loader of PyTorch Geometric, which joins them to one graph",
+    diff="-from torch.utils.data import DataLoader\n+from torch_geometric.loader import DataLoader",
+)
 PADDED = Fix(
     "pad the samples of a batch to one length",
     diff="+def collate(batch):\n+    return torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)\n"
@@ -124,6 +128,8 @@ def _of_shapes(first: str, second: str) -> tuple[str, Fix]:
 
 
 def _of_kinds(match: re.Match[str]) -> tuple[str, Fix]:
+    if (match["kind"] or "").startswith("torch_geometric."):
+        return f"a sample is a graph ({match['kind']}), of which torch's own loader can make no batch", OF_PYG
     if match["kind"]:
         nothing = match["kind"] == "NoneType"
         said = "a sample is None: __getitem__ returned nothing for it" if nothing else f"a sample is a {match['kind']}"

@@ -140,6 +140,31 @@ def of_a_class_to_wrap(record: Record, match: re.Match[str]) -> Iterator[Finding
     )
 
 
+@log_pattern(
+    r"(?:^|\n)In '(?P<file>[^'\n]{1,200})': Could not (?:find|load) "
+    r"'(?P<option>[^'\n]{1,200})'"
+    r"|Cannot find primary config '(?P<primary>[^'\n]{1,200})'"
+)
+def of_hydra(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Hydra prints what it did not find, the options that there are, and no traceback."""
+    option = match["option"] or match["primary"]
+    group, _, name = option.rpartition("/")
+    yield Finding(
+        f"the configuration has no {option}"
+        + (
+            f", which {match['file']} or the command line asks for"
+            if match["file"]
+            else ", which the script starts from"
+        ),
+        (record.proof(match, "a file of the configuration that is there"),),
+        Fix(
+            f"name one of those that Hydra lists below that line, or add conf/{option}.yaml",
+            command=f"ls conf/{group}; grep -rnF {name} conf *.sh   # the folder that 'Config search path' names",
+        ),
+        record.place,
+    )
+
+
 OF_SETTINGS = re.compile(r"deepspeed[/\\]runtime[/\\]config\.py|hf_argparser\.py|parse_json_file|\bds_config\b")
 
 
