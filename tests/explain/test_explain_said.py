@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from helpers import answered, named
 
+from ddpdoctor.logs.unknown.message import more_said, share
 from ddpdoctor.logs.unknown.next_steps import doing, met_by, next_step, root_of
-from ddpdoctor.logs.unknown.said import more_said, share
 from ddpdoctor.report.answer.text import answer_text
 from ddpdoctor.report.style import Style
 
@@ -48,6 +48,13 @@ def step(log: str) -> str:
         ("lib.E: No object named 'Swim' found in 'BACKBONE' registry! Available: Swin, ResNet", "Swin is the nearest"),
         ("ImportError: Please build the extension with: `python setup.py build_ext --inplace`", "python setup.py build_ext --inplace"),
         ("ValueError: You cannot train a frozen model. Please attach adapters first", "lib says itself what it asks for"),
+        ("ValueError: Invalid optimizer 'adamww'. Available: adamw, lion", "adamw is the nearest"),
+        ("sqlite3.OperationalError: database is locked", "let rank 0 alone write it"),
+        ("PermissionError: [WinError 32] The process cannot access the file", "let rank 0 alone write it"),
+        ("urllib.error.HTTPError: HTTP Error 429: Too Many Requests", "so many requests"),
+        ("urllib.error.HTTPError: HTTP Error 403: Forbidden", "refuses it"),
+        ("redis.ConnectionError: Error 111 connecting to features:6379. Connection refused.", "/dev/tcp/features/6379"),
+        ("TypeError: Net.forward() missing 1 required positional argument: 'mask'", "def forward"),
     ],
 )  # fmt: skip
 def test_the_words_tell_what_to_look_at(error: str, words: str) -> None:
@@ -62,13 +69,21 @@ def test_the_words_tell_what_to_look_at(error: str, words: str) -> None:
         "RuntimeError: something failed on cuda:0",
         "ValueError: Unknown model state: the weights are gone",
         "RuntimeError: the block is not registered at all",
+        "ValueError: Invalid key found: 429 of them",
     ],
 )
 def test_words_that_tell_less_are_not_read_for_more(error: str) -> None:
     """No command that does more than one thing, no device that is the only one, no sentence for a name."""
     said = step(raised(error))
 
-    assert not any(words in said for words in ("rm -rf", "set_device", "is no name", "itself names"))
+    assert not any(words in said for words in ("rm -rf", "set_device", "is no name", "itself names", "many requests"))
+
+
+def test_what_torch_says_is_not_put_into_the_mouth_of_who_called_it() -> None:
+    """A package's line that calls torch's C++ has no frame below it."""
+    log = raised("RuntimeError: Tensors must have same number of dimensions: got 2 and 3")
+
+    assert "lib says itself" not in step(log.replace("    raise\n", "    x = torch.cat(all)\n"))
 
 
 def test_a_lost_device_is_not_put_down_to_the_forward() -> None:

@@ -20,7 +20,10 @@ NONE = re.compile(r"'NoneType' object (?:has no attribute '(?P<name>\w+)'|is not
 MISSING = re.compile(r"object has no attribute '(?P<name>\w+)'")
 LACKS = re.compile(r"(?:^|\s)module '(?P<module>[A-Za-z]\w*)' has no attribute '\w+'")
 UNDEFINED = re.compile(r"name '(?P<name>\w+)' is not defined|variable '(?P<local>\w+)'")
-SERVER = re.compile(r"(?P<url>https?://[\w.-]+(?::\d+)?)|host='(?P<host>[^']+)', port=(?P<port>\d+)")
+SERVER = re.compile(
+    r"(?P<url>https?://[\w.-]+(?::\d+)?)|host='(?P<host>[^']+)', port=(?P<port>\d+)"
+    r"|\bconnect(?:ing|ion)? to (?P<name>[\w.-]+):(?P<at>\d{2,5})\b"
+)
 LIBRARY = re.compile(r"ImportError: \S*/(?P<module>\w+)\.(?:cpython-|abi3|so\b)")
 SHAPES = re.compile(r"(?i:\bshapes?\b|\bsizes?\b|\bdimensions?\b|\bchannels\b)")
 NETWORK = frozenset({
@@ -184,6 +187,12 @@ def _of_a_server(record: Record) -> Fix:
         return Fix(
             "a server did not answer this rank, or hung up: see whether it still runs, and what its own log says",
             "ss -tnp | grep python   # on the host of the rank: whom it is connected to",
+        )
+    if found["name"]:
+        return Fix(
+            f"{found['name']}:{found['at']} did not answer this rank: try it from the host of the rank, and see "
+            "whether the server runs and listens there",
+            f"timeout 5 bash -c '</dev/tcp/{found['name']}/{found['at']}' && echo open; getent hosts {found['name']}",
         )
     url = found["url"] or f"http://{found['host']}:{found['port']}"
     return Fix(

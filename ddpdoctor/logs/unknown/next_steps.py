@@ -143,10 +143,10 @@ def _of_what(unknown: Unknown) -> Fix:
 
 def _of_a_package(unknown: Unknown, package: str) -> Fix:
     """Return what to do where a package raised it: what it asks for, or what else can be at fault."""
-    from ddpdoctor.logs.unknown.said import message
+    from ddpdoctor.logs.unknown.message import message
 
     command = f"{_version_of(package)}; {unknown.launcher.one_rank}"
-    if ASKS.search(message(unknown.record)):
+    if ASKS.search(message(unknown.record)) and _is_raised_by_its_line(unknown):
         return Fix(
             f"{package} says itself what it asks for: change the call at that line, or the settings that reach it",
             command,
@@ -156,6 +156,13 @@ def _of_a_package(unknown: Unknown, package: str) -> Fix:
         "these words among its issues",
         command,
     )
+
+
+def _is_raised_by_its_line(unknown: Unknown) -> bool:
+    """Whether the innermost line raises it: else the words are those of what that line calls, as torch's."""
+    text, error = unknown.record.text, unknown.record.error
+    below = text[: text.rfind(f"\n{error}")].rpartition("\n  File ")[2].splitlines()[1:]
+    return any(line.strip().startswith("raise") for line in below)
 
 
 def _of_an_import(unknown: Unknown, module: str) -> Fix:

@@ -169,6 +169,12 @@ PARTS = (
         "VLLM_LOGGING_LEVEL=DEBUG {launcher}",
     ),
     Part(
+        r"(?:mlflow|wandb|comet_ml|neptune|clearml|swanlab|aim|tensorboard|tensorboardX)/",
+        "the run was being reported to a tracker",
+        "where all ranks report to one run they are in each other's way: let rank 0 alone do it",
+        'if int(os.environ.get("RANK", 0)) == 0:   # around the start of the run, and around all that is logged to it',
+    ),
+    Part(
         r"datasets/|pyarrow[/.]",
         "a data set was being read from the cache on disk",
         "with a cache of its own it shows whether the files of the shared one are broken, or half written",

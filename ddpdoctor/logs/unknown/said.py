@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Fix
-from ddpdoctor.logs.handled_errors import GOES_ON
+from ddpdoctor.logs.unknown.message import message, share
 from ddpdoctor.shell import shell_quote
 
 if TYPE_CHECKING:
@@ -15,24 +15,23 @@ if TYPE_CHECKING:
 
     from ddpdoctor.logs.records import Record
 
-LONGEST = 1500  # characters of a message
-CODE = " " * 4  # before a line of code below a frame, as of another process that printed in between
-MORE = 3  # lines of it that are quoted below the first
-BESIDE = re.compile(
-    r"For debugging consider|Compile with|Set TORCHDYNAMO|(?:CUDA|HIP) kernel errors might|Search for `|Repro command"
-    r"|You can suppress this|[-=*~^]{4,}$"
-)
-"""Lines of a message that say nothing of the cause."""
-FRAME = re.compile(r'(?m)^\s*File "')
-STACK = re.compile(r"Exception raised from |frame #\d|Stack trace|C\+\+ CapturedTraceback|^\s*File \"")
 LOCK_FILE = re.compile(r"/[^\s'\"]+\.lock\b")
 LOCK = re.compile(r"(?i:\block(?:ed)?\b[^\n]{0,200}\b(?:acquired?|held by|timed? ?out))")
 TIMED_OUT = re.compile(
     r"could not be acquired|(?:failed|unable) to (?:acquire|lock|obtain)|timed? ?out|is locked|held by"
 )
 DENIED = re.compile(
-    r"\b40[13] (?:Client Error|Forbidden|Unauthorized)|\b(?:Unauthorized|Forbidden)\b|[Gg]ated repo|is restricted and"
-    r"|not in the authorized list|[Ii]nvalid (?:API key|credentials|token)|[Aa]ccess [Dd]enied"
+    r"HTTP Error 40[13]\b|\b40[13] (?:Client Error|Forbidden|Unauthorized)|\b(?:Unauthorized|Forbidden)\b"
+    r"|[Gg]ated repo|is restricted and|not in the authorized list"
+    r"|[Ii]nvalid (?:API key|credentials|token)|[Aa]ccess [Dd]enied"
+)
+LIMITED = re.compile(r"(?i:rate limit|too many requests)|\b429 Client|HTTP Error 429")
+BUSY = re.compile(
+    r"database is locked|WinError 32\]|is being used by another process|unable to lock file|Resource deadlock"
+)
+ARGUMENTS = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]*)\(\) (?P<why>missing \d+ required (?:positional|keyword-only) arguments?: [^\n]{1,80}"
+    r"|got an unexpected keyword argument '\w+'|got multiple values for argument '\w+'|takes [^\n]{1,60} were given)"
 )
 ASKED = re.compile(r"https?://[^\s'\")]+")
 LOST = re.compile(r"DEVICE_LOST|device (?:was |is )?lost|GPU (?:is lost|hang|has fallen)|\bGPU reset\b", re.IGNORECASE)
@@ -44,6 +43,8 @@ KINDS = (
 UNKNOWN_NAME = re.compile(
     rf"{NAME.format('a')} is not (?:in the \S+ registry|(?:yet )?registered|a (?:valid|known|registered) (?:{KINDS})\b)"
     rf"|[Nn]o (?:object|{KINDS}) named {NAME.format('b')} (?:found|registered|is\b|in\b|exists)"
+    rf"|[Ii]nvalid (?:{KINDS})(?: (?:name|type|class))?:? (?=[`'\"])"
+    rf"{NAME.format('d')}(?!['`\"]? ?[\w ])"
     rf"|[Uu]n(?:known|recognized) (?:{KINDS})(?: (?:name|type|class))?:? {NAME.format('c')}(?![\w ])"
 )
 KNOWN_NAMES = re.compile(
@@ -55,35 +56,6 @@ ADVICE = re.compile(
     r"|accelerate|wandb|hf|huggingface-cli|make|npm|git) [\w ./=<>~:\[\],+-]{3,160})[`'\"]"
 )
 DEVICES = re.compile(r"\b(?:cuda|xpu|npu|hpu):(\d+)\b")
-PAIR = re.compile(
-    r"(?P<a>\d{1,12})\)?\]?[^\d\n]{1,40}?\b(?:got|match|vs\.?|but|instead of|differs? from|not equal to|!=|==)\b"
-    r"[^\d\n]{0,60}?[(\[]?(?P<b>\d{1,12})(?![\d.]|\s*[,x])"
-)
-SHARE = re.compile(r"shape '\[(?P<shape>[-\d, ]{1,80})\]' is invalid for input of size (?P<size>\d+)")
-
-
-def message(record: Record) -> str:
-    """Return all that the exception says, from the line that names it on, without C++'s stack."""
-    names = list(re.finditer(rf"(?m)^[\s|]*{re.escape(record.error)}(?::|$)", record.text)) if record.error else []
-    text = record.text[names[-1].start() if names else 0 :][:LONGEST]
-    found = STACK.search(text)
-    return text[: found.start()] if found else text
-
-
-def more_said(record: Record) -> list[str]:
-    """Return the lines of a message below its first that tell something of the cause; the first is quoted elsewhere."""
-    lines: list[str] = []
-    if FRAME.search(record.text, record.text.rfind(f"{record.error}:") + 1):  # of another process, in between
-        return lines
-    for line in message(record).split("\n")[1:]:
-        if line.startswith(CODE):
-            continue
-        said = line.strip(" |\t")
-        if GOES_ON.search(said) or len(lines) == MORE:
-            break
-        if said and not BESIDE.match(said):
-            lines.append(" ".join(said.split()))
-    return lines
 
 
 def of_words(record: Record, ranks: int = 0) -> Fix | None:
@@ -163,22 +135,6 @@ def _of_two_devices(text: str, _: Record) -> Fix | None:
     )
 
 
-def share(text: str) -> tuple[int, int, int] | None:
-    """Return the two numbers of a message that are to be equal, and how many times the larger holds the smaller."""
-    if (found := SHARE.search(text)) is not None:
-        sizes = [int(each) for each in found["shape"].split(",") if each.strip() not in {"", "-1"}]
-        wanted = 1
-        for each in sizes:
-            wanted *= each
-        pair = wanted, int(found["size"])
-    elif (found := PAIR.search(text)) is not None:
-        pair = int(found["a"]), int(found["b"])
-    else:
-        return None
-    less, more = sorted(pair)
-    return (*pair, more // less) if less and more > less and more % less == 0 else None
-
-
 def _of_a_share(text: str, ranks: int) -> Fix | None:
     """Two numbers of which one is as many times the other as ranks run: one is of all ranks, the other of one."""
     found = share(text)
@@ -201,11 +157,52 @@ def _of_advice(text: str, _: Record) -> Fix | None:
     )
 
 
+def _of_many_requests(text: str, _: Record) -> Fix | None:
+    """A server that counts what one address asks for."""
+    return (
+        Fix(
+            "the server refuses so many requests from one address: let one process fetch it before the ranks start, "
+            "and the ranks read what it has put on the disk",
+            'if int(os.environ.get("LOCAL_RANK", 0)) == 0: fetch()   # then: torch.distributed.barrier()',
+        )
+        if LIMITED.search(text)
+        else None
+    )
+
+
+def _of_one_writer(text: str, _: Record) -> Fix | None:
+    """A database or a file that takes one writer at a time."""
+    if BUSY.search(text) is None:
+        return None
+    return Fix(
+        "two processes use that file at once, and it takes one: let rank 0 alone write it, or give each rank a file of "
+        "its own; a process of an earlier run can hold it as well",
+        'if int(os.environ.get("RANK", 0)) == 0:   # around that line',
+    )
+
+
+def _of_arguments(text: str, record: Record) -> Fix | None:
+    """A call and the function that it calls do not fit: nothing of it is a matter of ranks."""
+    found = ARGUMENTS.search(text)
+    if found is None or record.users is None:
+        return None
+    return Fix(
+        f"the call does not fit what {found['name']} takes: {found['why'].strip()}. Compare it with the definition; "
+        "where that is a package's, with the version that the script is written for",
+        f"sed -n '{max(record.users.line - 3, 1)},{record.users.line + 3}p' {shell_quote(record.users.file)}; "
+        rf"grep -rnE 'def {found['name'].rpartition('.')[2]}\b|class {found['name'].split('.')[0]}\b' "
+        "--include='*.py' .",
+    )
+
+
 READERS: tuple[Callable[[str, Record], Fix | None], ...] = (
     _of_a_lock,
+    _of_one_writer,
+    _of_many_requests,
     _of_a_refusal,
     _of_a_lost_device,
     _of_two_devices,
     _of_a_name,
+    _of_arguments,
     _of_advice,
 )

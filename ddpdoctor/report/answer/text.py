@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.logs.own_findings import is_fault
 from ddpdoctor.logs.read.clock import YEAR
+from ddpdoctor.logs.unknown.message import more_said
 from ddpdoctor.logs.unknown.next_steps import doing, met_by, next_step, raised_in, root_of
-from ddpdoctor.logs.unknown.said import more_said
 from ddpdoctor.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
