@@ -61,7 +61,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     if script.frameworks or re.search(r"set_default_device|set_default_tensor_type", script.text):
         return
     for call in script.calls(DDP):
-        devices, model = keyword(call, "device_ids"), given(call, 0, "module")
+        told, model = keyword(call, "device_ids"), given(call, 0, "module")
+        devices = script.held(told) if isinstance(told, ast.Name) else told
         if not isinstance(devices, ast.List) or not devices.elts or not isinstance(model, ast.Name):
             continue
         built = script.held(model)
