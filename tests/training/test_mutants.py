@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 TRAININGS = {each.name: each for each in trainings()}
 NAMED = {
+    ("molecules", "all ranks judge one part of the held-out set"): "evaluation-samples-repeated",
+    ("bank", "divided twice"): "gradients-not-the-mean",
+    ("bank", "the temperature follows each rank's own loss"): "loss-factors-differ",
     ("by_hand", "nothing is exchanged"): "gradients-not-exchanged",
     ("rl", "exchanged after the step"): "gradients-not-exchanged",
     ("evaluated_by_hand", "the accuracy is of one rank"): "metric-of-one-rank",

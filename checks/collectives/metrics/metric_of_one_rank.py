@@ -187,7 +187,9 @@ def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
 @watch(Summed)
 def but_the_count_by_hand(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for a number of samples that is added up and divides what one rank has counted."""
-    if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
+    if not event.callers or event.rank != 0 or training.framework is not None:
+        return
+    if not shares_gradients(event.pid, training):
         return
     file, line, function = event.callers[0]
     found = mixed(Site(file, line, function))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import DataSeen, EpochEnded, Training, last_name
+from ddpdoctor.check import DataSeen, EpochEnded, Site, Training, last_name
 
 from ..._evaluation.counts import WORLDS
 from ..._evaluation.metrics import part_around
 from ..._evaluation.quotients import WORLD
-from ..._ledgers.flows import Flow, names_in
+from ..._ledgers.cut import is_cut
+from ..._ledgers.flows import RANK, Flow, names_in
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Site
-
     from ..._evaluation.evaluations import Share
 
 LISTS = {"range", "list", "tuple", "ndarray"}
@@ -91,6 +90,24 @@ def is_one_for_all(parts: dict[int, Part], made: Site) -> bool:
     return False
 
 
+def cut_for_all(callers: Iterable[tuple[str, int, str]]) -> Site | None:
+    """Return the line of these functions that cuts by the number of ranks, where none cuts by the rank."""
+    found = []
+    for site in (Site(*each) for each in callers if each[2] != "<module>"):
+        nodes = list(ast.walk(part_around(site)))
+        if any(is_cut(node) or _is_slice_by_rank(node) for node in nodes):
+            return None
+        found += [site._replace(line=node.lineno) for node in nodes if _cuts_by_world(node)]  # type: ignore[attr-defined]
+    return found[0] if found else None
+
+
+def _is_slice_by_rank(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="slice"), args=args):
+            return any(RANK.search(ast.unparse(each)) for each in args)
+    return False
+
+
 def _is_at(node: ast.stmt, site: Site) -> bool:
     return node.lineno <= site.line <= (node.end_lineno or 0)
 
@@ -99,7 +116,7 @@ def _cuts_by_world(node: ast.AST) -> bool:
     match node:
         case ast.Slice():
             words = ast.unparse(node)
-        case ast.Call(func=called, args=args) if last_name(called) in {"range", "islice", "arange"}:
+        case ast.Call(func=called, args=args) if last_name(called) in {"range", "islice", "arange", "slice"}:
             words = " ".join(map(ast.unparse, args))
         case _:
             return False

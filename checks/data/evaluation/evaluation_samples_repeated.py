@@ -14,7 +14,9 @@ DistributedSampler that fills up, after which sums are reduced, and nothing is g
 
 So of parts that the script lists itself, a Subset or a list as a sampler, at equal steps: it is a warning where they
 overlap by more than a tenth, or are one for all ranks though the source cuts by their number
-(`range(0, len(dataset), world_size)`), and something is then reduced or gathered.
+(`range(0, len(dataset), world_size)`), and something is then reduced or gathered. The same without a loader, where all
+ranks give the model the same rows between `model.eval()` and the next step, or have computed the same number, in a
+function that cuts by the number of ranks and never by the rank.
 
 ## How to mend it
 
@@ -35,11 +37,14 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     Ailment,
     Evaluated,
+    EvaluatedByHand,
     Evidence,
     Finding,
     Fix,
     NotRun,
     Severity,
+    Site,
+    Summed,
     Training,
     compare_shares,
     place,
@@ -47,14 +52,16 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluation.evaluations import evaluation, sharded
+from ..._evaluation.evaluations import by_hand, evaluation, sharded
 from .._words import at, counted, shown
-from ._own_parts import is_one_for_all, overlap, own_parts
+from ._own_parts import cut_for_all, is_one_for_all, overlap, own_parts
+from ._same_numbers import same_numbers
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP612", Severity.NOTE)
+FEWEST = 4  # rows
 MEND = Fix(
     "evaluate each sample once",
     diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False), ...)\n"
@@ -149,5 +156,38 @@ def of_lists(event: Evaluated, training: Training) -> Iterator[Finding]:
         ),
         MEND,
         place(made),
+        severity=Severity.WARNING,
+    )
+
+
+@watch(EvaluatedByHand)
+def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Finding]:
+    """Look for rows that all ranks evaluate, of a part that is cut by their number alone."""
+    ranks = by_hand(event, training) if event.number == 1 else {}
+    rows = {each.rows for each in ranks.values()}
+    cut = cut_for_all(event.callers) if len(rows) == 1 and len(set(event.rows)) >= FEWEST else None
+    if cut is not None and event.sent:
+        file, line, _ = event.callers[0]
+        told = f"{len(event.rows)} rows or more, the same on each rank"
+        yield _one_part(len(ranks), (Evidence(told, "other rows on each rank", f"{file}:{line}"),), cut)
+
+
+@watch(Summed)
+def of_the_same_numbers(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for a number that all ranks have computed alike, of a part that is cut by their number alone."""
+    same = same_numbers(event, training)
+    if same is not None and same.cut is not None:
+        yield _one_part(len(same.numbers), same.evidence(event), same.cut)
+
+
+def _one_part(ranks: int, proof: tuple[Evidence, ...], cut: Site) -> Finding:
+    return Finding(
+        f"{ranks} ranks evaluate one part of the samples, cut by their number: the rest is never evaluated",
+        proof,
+        Fix(
+            "cut by the rank as well",
+            diff="-mine = rows[: len(rows) // world_size]\n+mine = rows[rank::world_size]",
+        ),
+        place(cut),
         severity=Severity.WARNING,
     )

@@ -27,7 +27,6 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -38,19 +37,17 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Severity,
-    Site,
     Summed,
     Training,
     place,
     watch,
 )
 
-from ..._evaluation.counts import counts_ranks
-from ..._evaluation.evaluations import Reduced, by_hand, evaluation, given_alike, one_number, shares_gradients, whole
-from ..._evaluation.metrics import part_around
+from ..._evaluation.evaluations import Reduced, by_hand, evaluation, given_alike, one_number, whole
 from ..._evaluation.quotients import divides
-from ..._evaluation.rank_parts import is_untrained, whole_loop
-from ._own_counts import added_up, quotients
+from ..._evaluation.rank_parts import whole_loop
+from ._own_parts import cut_for_all
+from ._same_numbers import same_numbers
 
 AILMENT = Ailment("DDP625", Severity.WARNING)
 FEWEST = 4  # rows
@@ -89,6 +86,8 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
         return
     if reduced.from_indexed_result() or not given_alike([*ranks.values()]):
         return  # a graph, say, of which each rank counts other nodes
+    if cut_for_all(event.callers) is not None:
+        return  # not the whole
     by_length, by_ranks = divides(reduced.site)
     if not by_length or by_ranks or len(event.rows) < FEWEST:
         return
@@ -105,36 +104,17 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
 
 @watch(Summed)
 def of_the_same_numbers(event: Summed, training: Training) -> Iterator[Finding]:
-    """Look for one number that all ranks have computed alike, to the last digit, whose sum is taken for that of parts.
-
-    Whole numbers are counts, which ranks can have in common.
-    """
-    told = training.by_rank(Summed, callers=event.callers)
-    numbers = [each.given for each in told.values()]
-    if len(told) < training.world_size or len(told) < 2 or training.framework is not None:  # noqa: PLR2004
+    """Look for a number that all ranks have computed alike, and whose sum is taken for that of parts."""
+    same = same_numbers(event, training)
+    if same is None or same.cut is not None:
         return
-    if None in numbers or len(set(numbers)) > 1 or (numbers[0] or 0.0).is_integer():
-        return
-    site = Site(*event.callers[0])
-    around = part_around(site)
-    names = added_up(around, site.line)
-    divisors = [ast.unparse(divisor) for _, divisor in quotients(around, names, site.line)]
-    if not names or not divisors or counts_ranks(around, names, site.line) or site.function == "<module>":
-        return
-    if not all(shares_gradients(each.pid, training) for each in told.values()) or not is_untrained(around):
-        return
+    ranks = len(same.numbers)
     yield Finding(
-        f"{len(told)} ranks have computed the same number, and their sum is divided by {divisors[0]} alone: it is "
-        f"{len(told)} times what it should be",
-        (
-            *(
-                Evidence(f"{number:.9g} is given to {event.operation}", "the sum of its part", f"rank {rank}")
-                for rank, number in [*zip(told, numbers, strict=True)][:8]
-            ),
-            Evidence(f"divided by {divisors[0]}, not by the number of ranks", "", f"{site.function}()"),
-        ),
+        f"{ranks} ranks have computed the same number, and their sum is divided by {same.divisor} alone: it is "
+        f"{ranks} times what it should be",
+        same.evidence(event),
         Fix("give each rank its share of the evaluation", diff="-for x in rows:\n+for x in rows[rank::world_size]:"),
-        place(whole_loop(site) or site),
+        place(whole_loop(same.site) or same.site),
     )
 
 

@@ -125,7 +125,7 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
     """
     told = training.by_rank(Summed, callers=event.callers)
     numbers = [each.given for each in told.values()]
-    if len(told) < max(training.world_size, 2) or None in numbers or len(set(numbers)) == 1:
+    if not event.callers or len(told) < max(training.world_size, 2) or None in numbers or len(set(numbers)) == 1:
         return
     if training.framework is not None or not all(shares_gradients(each.pid, training) for each in told.values()):
         return

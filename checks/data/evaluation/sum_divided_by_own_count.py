@@ -70,7 +70,7 @@ def while_training(event: Summed, training: Training) -> Iterator[Finding]:
 
 def _mixed(event: Summed) -> OwnCount | None:
     """Find a quotient of what is added up and what counts this rank's part, in the function that adds up."""
-    found = mixed(Site(*event.callers[0]))
+    found = mixed(Site(*event.callers[0])) if event.callers else None
     if found is None or not found.by_own_count:
         return None
     where = Site(event.callers[0][0], found.line, event.callers[0][2])

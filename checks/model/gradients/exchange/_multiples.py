@@ -60,7 +60,8 @@ def multiple(step: Sheet) -> tuple[str, Fix] | None:
                 _divided(step),
             )
         once = all(line.added == 1 for line in lines)
-        if all_are(known, 1 / ranks) and once and _says(step, NORMALISED) and not _says(step, SUMMED):
+        means = _are_means(step) or not _says(step, SUMMED)
+        if all_are(known, 1 / ranks) and once and means and _says(step, NORMALISED):
             return f"the mean of the gradients is divided by {ranks} once more: they are {ranks} times too small", TWICE
     return None
 
