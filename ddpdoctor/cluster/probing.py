@@ -62,8 +62,10 @@ def probe(address: str, port: int) -> Answer:
             return Answer(SOME_LOST, again=again)
     if large.state == OK:
         return Answer(OK)
-    with ThreadPoolExecutor(len(SEGMENTS)) as pool:
-        passed = list(pool.map(lambda size: _passes(address, port, LARGE, size).state == OK, SEGMENTS))
+    with ThreadPoolExecutor(1 + len(SEGMENTS)) as pool:
+        largest, *passed = pool.map(lambda size: _passes(address, port, LARGE, size).state == OK, (None, *SEGMENTS))
+    if largest:  # a pause of a host or of the network: packets that are too large never pass
+        return Answer(OK)
     best = max((size for size, passes in zip(SEGMENTS, passed, strict=True) if passes), default=None)
     return Answer(LARGE_LOST, best + IP_AND_TCP[":" in address]) if best else Answer(LOST)
 

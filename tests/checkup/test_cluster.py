@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from ddpdoctor.checks.rendezvous.numbers import hosts_missing, node_rank_taken_twice, world_sizes_differ
+from ddpdoctor.checks.rendezvous.missing import hosts_missing
+from ddpdoctor.checks.rendezvous.numbers import node_rank_taken_twice, world_sizes_differ
 from ddpdoctor.cli.checkup.hosts import Session, launch_of_several, summary, uncounted
 from ddpdoctor.cli.checkup.opening import Opening
 from ddpdoctor.cli.screen.show import Show
+from ddpdoctor.cluster import probing
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of, told as told_by
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
@@ -32,7 +34,7 @@ from ddpdoctor.cluster.matrix import Link, row_data, row_from
 from ddpdoctor.cluster.meet.meeting import Meeting
 from ddpdoctor.cluster.meet.serving import Roster
 from ddpdoctor.cluster.plan import FULL, links, sources, targets
-from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
+from ddpdoctor.cluster.probing import LARGE_LOST, OK, Answer, probe
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
@@ -811,6 +813,21 @@ def test_a_listener_that_nobody_reads_answers() -> None:
         port = data.getsockname()[1]
         assert probe("127.0.0.1", port).state == OK
     assert probe("127.0.0.1", port).state == "refused"
+
+
+@pytest.mark.parametrize(("lost", "state"), [(1, OK), (2, LARGE_LOST)])
+def test_a_pause_is_no_limit_of_size(monkeypatch: pytest.MonkeyPatch, lost: int, state: str) -> None:
+    """What is too large never passes: the largest segments are sent once more before their size is blamed."""
+    tries: list[int | None] = []
+
+    def passes(_: str, __: int, ___: int, segment: int | None) -> Answer:
+        tries.append(segment)
+        return Answer("data lost" if segment is None and tries.count(None) <= lost else OK)
+
+    monkeypatch.setattr(probing, "_passes", passes)
+    monkeypatch.setattr(probing, "_sent_again", lambda *_: 0)
+
+    assert probe("127.0.0.1", 1).state == state
 
 
 def test_nothing_listens_beyond_loopback_on_one_host() -> None:

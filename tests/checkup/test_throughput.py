@@ -62,6 +62,7 @@ def test_the_host_is_named_whose_links_alone_are_slow(slow: set[tuple[int, int]]
         pytest.param([sent(*pair, 11e6, speed=100) for pair in PAIRS], id="old ports, which do what they can"),
         pytest.param([sent(*pair, 20e6) for pair in PAIRS], id="all alike: the hosts are busy, or the switch is slow"),
         pytest.param([sent(0, 1, 20e6), sent(1, 0, FAST)], id="a fifth of the other direction: a busy host"),
+        pytest.param([sent(0, 1, 13.1e6), sent(1, 0, 125e6)], id="half a megabyte that is confirmed 40 ms late"),
     ],
 )
 def test_links_that_a_busy_host_can_make_so_slow_are_not_blamed(carried: list[Throughput]) -> None:

@@ -16,7 +16,9 @@ had no room does not count: it does not read then. So a rank that is late, and a
 link. It sees what this host sends; what it receives slowly is told on the host that sends it. Not seen: RDMA.
 `ddpdoctor check` on all hosts sends half a megabyte over each link once its small jobs went well, several times, and
 takes the fastest: more than 130 MB/s it cannot tell. A link that is below the same limits is told where it is eight
-times as slow as the fastest one between these hosts, or carries less than 5 MB/s: busy hosts make no link so slow.
+times as slow as the fastest one between these hosts and carries less than 10 MB/s, or carries less than 5 MB/s: busy
+hosts make no link so slow. Half a megabyte whose last packet Linux confirms 40 ms late (TCP_DELACK_MIN) looks like
+13 MB/s on any link.
 `ddpdoctor bench --launched` measures each pair of hosts, without the training.
 
 ## How to mend it
@@ -62,7 +64,8 @@ AILMENT = Ailment("DDP917", Severity.NOTE)
 FAR = 0.005  # seconds there and back: more than within a data centre
 SHOWN = 4  # ranks, or links
 AS_SLOW = 8  # times, next to the fastest link between these hosts
-SLOW_FOR_ALL = 5e6  # bytes a second: slow on busy hosts too
+CONFIRMED_LATE = 10e6  # bytes a second: a sound link on which what confirms the last packet comes 40 ms late does more
+SLOW_FOR_ALL = 5e6  # the same: slow on busy hosts too
 
 
 @probe
@@ -95,7 +98,8 @@ def between_all_hosts(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
 def _slow(carried: Sequence[Throughput]) -> list[Throughput]:
     """Return the links that carry little, also next to the fastest one: busy hosts make all of them slower."""
     fastest = max(each.use.rate for each in carried)
-    slow = [each for each in carried if is_slow(each.use) and each.use.rate < max(fastest / AS_SLOW, SLOW_FOR_ALL)]
+    limit = max(min(fastest / AS_SLOW, CONFIRMED_LATE), SLOW_FOR_ALL)
+    slow = [each for each in carried if is_slow(each.use) and each.use.rate < limit]
     return sorted(slow, key=lambda each: each.use.rate)
 
 
