@@ -39,7 +39,7 @@ from ddpdoctor.cluster.cluster import (
     Joint as Joint,
     Throughput as Throughput,
 )
-from ddpdoctor.cluster.code import IMPORTED as IMPORTED
+from ddpdoctor.cluster.compared.code import IMPORTED as IMPORTED
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import (
     DEFAULT_PORT as DEFAULT_PORT,
@@ -163,7 +163,7 @@ from ddpdoctor.source.launching.launchers import PYTHONS as PYTHONS, Launch as L
 from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
-from ddpdoctor.source.launching.yaml_node import Node as Node
+from ddpdoctor.source.launching.yaml.node import Node as Node
 from ddpdoctor.source.reach.alike import runs_alike as runs_alike
 from ddpdoctor.source.reach.common import is_common_folder as is_common_folder
 from ddpdoctor.source.reach.data import (
@@ -221,13 +221,13 @@ from ddpdoctor.source.text.names import resolve as resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON as NO_PYTHON
 from ddpdoctor.source.text.tree import Tree as Tree
 from ddpdoctor.source.training.asked_paths import OwnPath as OwnPath, own_path as own_path, unmade as unmade
-from ddpdoctor.source.training.callee import called as called
+from ddpdoctor.source.training.followed.callee import called as called
 from ddpdoctor.source.training.iterations import repeats_until as repeats_until
 from ddpdoctor.source.training.polls import question as question, search as search
 from ddpdoctor.source.training.sets import loops_through_sets as loops_through_sets
-from ddpdoctor.source.training.sharded import Shard as Shard, shards as shards
 from ddpdoctor.source.training.taken import forwards as forwards, states as states, taken as taken
-from ddpdoctor.source.training.wrapped import Wrap as Wrap
+from ddpdoctor.source.training.wraps.sharded import Shard as Shard, shards as shards
+from ddpdoctor.source.training.wraps.wrapped import Wrap as Wrap
 from ddpdoctor.source.values.callbacks import (
     Callback as Callback,
     Caller as Caller,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.areas import shows_network
 from ddpdoctor.findings import Severity
-from ddpdoctor.watch.command_output import answer_of
+from ddpdoctor.watch.command.command_output import answer_of
 from ddpdoctor.watch.events import Failed, Joined, Joining
 
 if TYPE_CHECKING:

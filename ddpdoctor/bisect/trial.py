@@ -17,7 +17,7 @@ from ddpdoctor.files.journal import undo
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
-from ddpdoctor.watch.ending import end_all
+from ddpdoctor.watch.command.ending import end_all
 from ddpdoctor.watch.events import Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.run import session, watched_environ

@@ -10,7 +10,7 @@ from ddpdoctor.cluster.cluster import GRADIENTS, LAYOUT, MODEL_STEP
 from ddpdoctor.cluster.joint.jobs import count, join, same
 from ddpdoctor.examine.model.parity import average_only
 from ddpdoctor.examine.model.rank import first_look
-from ddpdoctor.source.training.wrapping import read_source
+from ddpdoctor.source.training.wraps.wrapping import read_source
 
 if TYPE_CHECKING:
     from ddpdoctor.cluster.joint.jobs import Said

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from ddpdoctor.lint.cache import digest
-from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.across.abroad import tree_of
 from ddpdoctor.source.idle import idle_lines
 from ddpdoctor.source.launching.own import in_own_launches
 from ddpdoctor.source.pins import is_made_before
 from ddpdoctor.source.starting import needed, starts_ranks
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
     from ddpdoctor.source.text.tree import Tree
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Place, Severity
 from ddpdoctor.lint.examine import examine
+from ddpdoctor.source.across.project import Project
 from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.launchers import SHELLS
 from ddpdoctor.source.launching.script_variables import TYPED
-from ddpdoctor.source.project import Project
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check

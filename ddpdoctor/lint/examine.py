@@ -12,7 +12,7 @@ from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.around import Around
 from ddpdoctor.lint.edits import as_diff, is_offered
-from ddpdoctor.source.abroad import link
+from ddpdoctor.source.across.abroad import link
 from ddpdoctor.source.launching.from_python import commands_of
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.steps import STEPS, TooManyStepsError
@@ -20,8 +20,8 @@ from ddpdoctor.source.text.steps import STEPS, TooManyStepsError
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check, Facet
     from ddpdoctor.findings import Finding
+    from ddpdoctor.source.across.project import Project
     from ddpdoctor.source.launching.launch_script import LaunchScript
-    from ddpdoctor.source.project import Project
 
     Source = Script | LaunchScript
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.cache import Cache
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
 
 SHARE = 16  # files that a process is given at once
 NO_TEXT = "cannot be read: it is no text"

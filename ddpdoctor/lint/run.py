@@ -14,7 +14,7 @@ from ddpdoctor.lint.look import Work, examine_all, look
 from ddpdoctor.lint.outcome import Outcome
 from ddpdoctor.lint.reading import PYTHON, CannotReadError, decoded, kind
 from ddpdoctor.registry import folders
-from ddpdoctor.source.project import Project, without_comments
+from ddpdoctor.source.across.project import Project, without_comments
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.abroad import tree_of
+from ddpdoctor.source.across.abroad import tree_of
 from ddpdoctor.source.text.defined import Held, Part
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
@@ -16,7 +16,7 @@ from ddpdoctor.source.vocabulary import GROUPS, INIT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
     from ddpdoctor.source.text.tree import Tree
 
 BY_NAME = re.compile(

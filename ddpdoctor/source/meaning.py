@@ -12,8 +12,8 @@ from ddpdoctor.source.text import names
 from ddpdoctor.source.text.names import LONGEST
 from ddpdoctor.source.text.tree import FUNCTIONS, Function, Kind, Tree
 from ddpdoctor.source.text.written import Written
-from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.loader_kinds import loader_kind
+from ddpdoctor.source.training.wraps import wrapped
 from ddpdoctor.source.values import bound, parsed
 from ddpdoctor.source.values.arguments import argument
 from ddpdoctor.source.values.made import is_made
@@ -22,7 +22,7 @@ from ddpdoctor.source.values.sites import call_sites, some_sites
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.training.wrapped import Wrap
+    from ddpdoctor.source.training.wraps.wrapped import Wrap
 
 
 @dataclass

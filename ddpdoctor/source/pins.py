@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
 
 TELLS = re.compile(
     r"(?:readme|install|requirements|dependencies|environment|conda|env)[\w.-]*\.(?:md|rst|txt|in|ya?ml|sh)"

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from ddpdoctor.source.across.project import without_comments
 from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import ACCELERATES, TRAINER
 from ddpdoctor.source.meaning import Meaning
-from ddpdoctor.source.project import without_comments
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.values.sites import call_sites

@@ -11,19 +11,19 @@ from ddpdoctor.source.program import Program
 from ddpdoctor.source.reach import guards, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.alone import of_several
 from ddpdoctor.source.reach.refused import is_refused
-from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
-from ddpdoctor.source.training.flow import flow, flow_of_part
+from ddpdoctor.source.training.followed.flow import flow, flow_of_part
+from ddpdoctor.source.training.followed.prepared import given_back
 from ddpdoctor.source.training.loader_kinds import is_sampler, sampler_class
-from ddpdoctor.source.training.prepared import given_back
-from ddpdoctor.source.training.wrapped_abroad import is_wrapped_abroad
+from ddpdoctor.source.training.wraps import wrapped
+from ddpdoctor.source.training.wraps.wrapped_abroad import is_wrapped_abroad
 from ddpdoctor.source.vocabulary import COLLECTIVES, DATA_PARALLEL
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.guards import Guard
     from ddpdoctor.source.reach.rank_facts import Fact
     from ddpdoctor.source.text.tree import Tree
-    from ddpdoctor.source.training.wrapped import Wrap
+    from ddpdoctor.source.training.wraps.wrapped import Wrap
 
 
 @dataclass

@@ -19,8 +19,8 @@ from ddpdoctor.findings import Rehearsed, Result
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
-from ddpdoctor.watch.command_output import said_by
-from ddpdoctor.watch.ending import end_all
+from ddpdoctor.watch.command.command_output import said_by
+from ddpdoctor.watch.command.ending import end_all
 from ddpdoctor.watch.events import EpochEnded, Joined, Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.reporting import all_results, as_result

@@ -9,10 +9,10 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.cluster.cluster import LAYOUT, Cluster, Joint
-from ddpdoctor.cluster.code import hashes
+from ddpdoctor.cluster.compared.code import hashes
+from ddpdoctor.cluster.compared.reads import NOT_SET, variables_read
+from ddpdoctor.cluster.compared.settings import settings
 from ddpdoctor.cluster.host import Host
-from ddpdoctor.cluster.reads import NOT_SET, variables_read
-from ddpdoctor.cluster.settings import settings
 from ddpdoctor.engine import evaluate
 from ddpdoctor.findings import Severity
 from ddpdoctor.registry import find

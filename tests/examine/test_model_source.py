@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, strategies as st
 
-from ddpdoctor.source.training.wrapping import Source, read_source, read_tree
+from ddpdoctor.source.training.wraps.wrapping import Source, read_source, read_tree
 
 HEAD = """
 import torch

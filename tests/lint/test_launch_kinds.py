@@ -13,7 +13,7 @@ from ddpdoctor.lint.run import Wanted, lint_text
 from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import EDITOR, MAKEFILE, SHELL, YAML
 from ddpdoctor.source.launching.tasks import tasks_of
-from ddpdoctor.source.launching.yaml_tree import documents
+from ddpdoctor.source.launching.yaml.tree import documents
 from ddpdoctor.source.module_names import lacks
 
 ALL = Wanted(tuple(check for check in CHECKS if check.of(Instrument.LINT)), confidence=LIKELY)

@@ -14,11 +14,11 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.lint import LIKELY
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.run import Wanted, lint_text
+from ddpdoctor.source.across.project import Project
 from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import DOCKERFILE, YAML
 from ddpdoctor.source.launching.shell import read_shell
 from ddpdoctor.source.launching.shell_words import ShellError
-from ddpdoctor.source.project import Project
 
 RULES = tuple(check for check in CHECKS if check.of(Instrument.LINT))
 ALL = Wanted(RULES, confidence=LIKELY)

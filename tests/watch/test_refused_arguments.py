@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from ddpdoctor.watch.command_output import said_by
+from ddpdoctor.watch.command.command_output import said_by
 from ddpdoctor.watch.rank.end.leaving import refused_by_parser
 
 

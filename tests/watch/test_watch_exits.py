@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS, TORCHRUN, Run, Script
 
+from ddpdoctor.watch.command.exits import Exit, exits_in, tell, told
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Failed, FailedAlone
-from ddpdoctor.watch.exits import Exit, exits_in, tell, told
 from ddpdoctor.watch.training import Training
 
 

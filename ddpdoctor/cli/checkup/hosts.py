@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpdoctor.cli.checkup.opening import Opening, board_of, run_jobs, say, with_folders
-from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.command import launch_of, told
+from ddpdoctor.cluster.compared.code import hashes
+from ddpdoctor.cluster.compared.reads import variables_read
+from ddpdoctor.cluster.compared.settings import settings
 from ddpdoctor.cluster.host import ProtocolError, describe, host_line
 from ddpdoctor.cluster.launch import TOKEN, Launch, read_launch
 from ddpdoctor.cluster.meet.meet import meet
 from ddpdoctor.cluster.meet.meeting import ALONE, Invitation, Meeting
 from ddpdoctor.cluster.plan import FULL
 from ddpdoctor.cluster.probing import LARGE, OK
-from ddpdoctor.cluster.reads import variables_read
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported, without_effects
-from ddpdoctor.cluster.settings import settings
 from ddpdoctor.cluster.wire.ports import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table

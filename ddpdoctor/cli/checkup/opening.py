@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
+from ddpdoctor.cluster.compared.folders import leave_mark, saves_sharded, sizes, take_mark
 from ddpdoctor.cluster.joint.jobs import DEADLINE, free_port, nothing, small_jobs
 from ddpdoctor.cluster.joint.throughput import DEADLINE as MEASURING, measure
 from ddpdoctor.cluster.meet import agent_store

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import Cluster
-from ddpdoctor.cluster.folders import marks_seen
+from ddpdoctor.cluster.compared.folders import marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import DEFAULT_PORT
 from ddpdoctor.cluster.matrix import row, row_data

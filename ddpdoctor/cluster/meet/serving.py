@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import Cluster
-from ddpdoctor.cluster.folders import marks_from, marks_seen
+from ddpdoctor.cluster.compared.folders import marks_from, marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.matrix import row, row_from
 from ddpdoctor.cluster.meet.meeting import ROW, Meeting, still

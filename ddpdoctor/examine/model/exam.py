@@ -17,7 +17,7 @@ from ddpdoctor.facets import NotRun
 from ddpdoctor.jobs.outcome import Outcome, Raised, Returned, Stuck
 from ddpdoctor.jobs.pool import ServerLostError
 from ddpdoctor.source.training.sets import has_sets
-from ddpdoctor.source.training.wrapping import Source, read_source
+from ddpdoctor.source.training.wraps.wrapping import Source, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from ddpdoctor.source.launching.launch_script import LaunchScript
 from ddpdoctor.source.launching.script_variables import COMMANDED
 from ddpdoctor.source.launching.shell import Command, Shell
 from ddpdoctor.source.launching.shell_words import Word
-from ddpdoctor.source.launching.yaml_commands import listed, within
+from ddpdoctor.source.launching.yaml.commands import listed, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source.launching.headers import SBATCH, SHORT, Header, options
 from ddpdoctor.source.launching.launchers import Launch, handed_over, inner, launches
 from ddpdoctor.source.launching.script_variables import SHELL, Variables
-from ddpdoctor.source.launching.yaml_commands import within
+from ddpdoctor.source.launching.yaml.commands import within
 
 if TYPE_CHECKING:
     from ddpdoctor.source.launching.shell_words import Word

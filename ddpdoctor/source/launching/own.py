@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
 
 NAMED = re.compile(r"([\w-]+)\.py\b|-m[ \t]+(?:[\w.]+\.)?(\w+)")
 ANY = re.compile(r"(?:python3?|torchrun|srun|launch)[ \t]+(?:-\S+[ \t]+)*[\"']?\$|\$\{?[@*]|\.sh\b")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.source.launching.launchers import Launch
     from ddpdoctor.source.launching.script_variables import Variables
-    from ddpdoctor.source.launching.yaml_node import Node
+    from ddpdoctor.source.launching.yaml.node import Node
 
 AZURE = "azuremlschemas"
 

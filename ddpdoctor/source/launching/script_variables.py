@@ -12,11 +12,11 @@ from ddpdoctor.source.launching import dockerfile, editor_tasks, makefile
 from ddpdoctor.source.launching.headers import EXPORTS, Setting, settings
 from ddpdoctor.source.launching.shell import Command, Shell, read_shell
 from ddpdoctor.source.launching.shell_words import ShellError, Word
-from ddpdoctor.source.launching.yaml_commands import Container, containers, variables
-from ddpdoctor.source.launching.yaml_tree import documents
+from ddpdoctor.source.launching.yaml.commands import Container, containers, variables
+from ddpdoctor.source.launching.yaml.tree import documents
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.yaml_node import Node
+    from ddpdoctor.source.launching.yaml.node import Node
 
 SHELL, DOCKERFILE, YAML, MAKEFILE, EDITOR = "shell", "Dockerfile", "YAML", "Makefile", "launch.json"
 TYPED = "command"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddpdoctor.watch.command.exits import SAY_ALL
 from ddpdoctor.watch.event_log import FORWARDS, STEPS
 from ddpdoctor.watch.events import (
     INTERRUPTED,
@@ -18,7 +19,6 @@ from ddpdoctor.watch.events import (
     Progress,
     Stalled,
 )
-from ddpdoctor.watch.exits import SAY_ALL
 from ddpdoctor.watch.monitor.kept_at_end import kept_at_end
 from ddpdoctor.watch.monitor.stands.positions import stalled
 from ddpdoctor.watch.monitor.stands.siblings import on_their_way
@@ -27,7 +27,7 @@ from ddpdoctor.watch.monitor.teardown import held_at_end
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddpdoctor.watch.exits import Exit
+    from ddpdoctor.watch.command.exits import Exit
     from ddpdoctor.watch.monitor.rank import Rank
     from ddpdoctor.watch.training import Training
 

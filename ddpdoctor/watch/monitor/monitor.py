@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.watch.command.exits import told
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import (
     Ended,
@@ -23,7 +24,6 @@ from ddpdoctor.watch.events import (
     Stalled,
 )
 from ddpdoctor.watch.events.hosts.written import as_line, end_line, goes_on, joining_line
-from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.failures import Failures, is_fault

@@ -41,8 +41,8 @@ from ddpdoctor.watch.rank.ledger.ledger import Ledger
 from ddpdoctor.watch.rank.ledger.without_optimizer import Updates
 from ddpdoctor.watch.rank.limits import Limits
 from ddpdoctor.watch.rank.measured.profile import Profile
+from ddpdoctor.watch.rank.model.beside.used import Calls
 from ddpdoctor.watch.rank.model.models import Models
-from ddpdoctor.watch.rank.model.used import Calls
 from ddpdoctor.watch.rank.numbers import Numbers
 from ddpdoctor.watch.rank.stopwatch import Stopwatch
 from ddpdoctor.watch.rank.training_thread import TrainingThread

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.areas import shows_network
 from ddpdoctor.host.network_context import Seen, network
-from ddpdoctor.watch import event_log, exits
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.command import exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from ddpdoctor.watch.rank.hooks import (
     backward,
-    built,
     clipping,
     communications,
     compiling,
     functional,
     groups,
-    loaders,
     models,
     optimizers,
-    sampled_by_hand,
     schedules,
 )
+from ddpdoctor.watch.rank.hooks.data import built, loaders, sampled_by_hand
 from ddpdoctor.watch.rank.hooks.parallel import distributed_checkpoint, horovod, joining_in, sharding, tensor_parallel
 from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens, ray_workers
 

@@ -15,7 +15,7 @@ from ddpdoctor.watch.user_frames import frames
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.compared.windows import Window
-    from ddpdoctor.watch.rank.model.used import Outermost
+    from ddpdoctor.watch.rank.model.beside.used import Outermost
 
 
 MOST = 2000  # parameters of an optimizer

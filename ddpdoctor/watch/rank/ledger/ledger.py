@@ -24,12 +24,12 @@ from ddpdoctor.watch.rank.ledger.accounts import MOST, Account, constant
 from ddpdoctor.watch.rank.ledger.beside import forget_hooks
 from ddpdoctor.watch.rank.ledger.left_whole import WholeGradients
 from ddpdoctor.watch.rank.ledger.told_steps import Seen, tell
-from ddpdoctor.watch.rank.model.held import State
-from ddpdoctor.watch.rank.model.held_state import Search
+from ddpdoctor.watch.rank.model.beside.held import State
+from ddpdoctor.watch.rank.model.beside.held_state import Search
+from ddpdoctor.watch.rank.model.beside.used import Calls, EvaluationCalls
 from ddpdoctor.watch.rank.model.parameter_names import names_and_holders
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
-from ddpdoctor.watch.rank.model.used import Calls, EvaluationCalls
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ddpdoctor.watch.rank.ledger.accounts import GROUPS, options, summed
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.graph.operands import Operands
     from ddpdoctor.watch.rank.ledger.accounts import Account
-    from ddpdoctor.watch.rank.model.held import State
+    from ddpdoctor.watch.rank.model.beside.held import State
     from ddpdoctor.watch.rank.model.models import Models, ProcessWithModels
 
 RATES = 50  # of dropout

@@ -13,7 +13,7 @@ from ddpdoctor.source.launching.shell_words import NAME, ShellError, Word
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.launching.yaml_node import Node
+    from ddpdoctor.source.launching.yaml.node import Node
 
 SCRIPTS = ("run", "script", "commands", "setup", "cmd")
 """Keys whose text is a script, or a list of lines of one."""

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.training.wraps.wrapped import possible
 from ddpdoctor.source.values.bound import definition, values
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.source.launching.yaml_flow import Flow
-from ddpdoctor.source.launching.yaml_node import ALIAS, DEEPEST, OPEN, Node, merge, unquoted
+from ddpdoctor.source.launching.yaml.flow import Flow
+from ddpdoctor.source.launching.yaml.node import ALIAS, DEEPEST, OPEN, Node, merge, unquoted
 
 KEY = re.compile(r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<plain>[^\s#\-?&*!|>%@`{\[,][^#{}\[\]]*?|-[^\s:]+))"
                  r"\s*:(?=\s|$)")  # fmt: skip

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.redact import can_leave
-from ddpdoctor.source.launching.yaml_tree import documents
+from ddpdoctor.source.launching.yaml.tree import documents
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.yaml_node import Node
+    from ddpdoctor.source.launching.yaml.node import Node
 
 READ = {".yaml", ".yml", ".json"}
 IN_SOURCE = re.compile(r"""["']([\w./-]{1,200}\.(?:ya?ml))["']""")

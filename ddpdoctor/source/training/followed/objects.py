@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.callers.literal import is_closed_to
-from ddpdoctor.source.training.holding import in_force, reads, tree_values
+from ddpdoctor.source.training.followed.holding import in_force, reads, tree_values
 from ddpdoctor.source.values.sites import seen_sites
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import ast
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.heirs import passes_on
-from ddpdoctor.source.joining import asked, called, factories, makes_group, meanings, run_by, says_it_joins
+from ddpdoctor.source.across.heirs import passes_on
+from ddpdoctor.source.across.joining import asked, called, factories, makes_group, meanings, run_by, says_it_joins
+from ddpdoctor.source.across.takers import DEPTH, STAR, takers, takes_all
 from ddpdoctor.source.libraries import NOT_OURS
-from ddpdoctor.source.takers import DEPTH, STAR, takers, takes_all
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON
 from ddpdoctor.source.text.tree import Tree
@@ -18,7 +18,7 @@ from ddpdoctor.source.values.bound import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
     from ddpdoctor.source.text.tree import Defined
 
 

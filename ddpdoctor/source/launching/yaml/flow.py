@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.source.launching.yaml_node import ALIAS, DEEPEST, OPEN, TEXT, Node, merge, unquoted
+from ddpdoctor.source.launching.yaml.node import ALIAS, DEEPEST, OPEN, TEXT, Node, merge, unquoted
 
 KEY = re.compile(r"(\"[^\"]*\"|'[^']*'|[^,:\[\]{}]+?)\s*:(?=[\s\[{\"']|$)")
 

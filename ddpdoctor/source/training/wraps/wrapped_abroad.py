@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.training.wrapped import part_of, possible, wrap_at
+from ddpdoctor.source.training.wraps.wrapped import part_of, possible, wrap_at
 from ddpdoctor.source.values.bound import definition, returned, values
 
 if TYPE_CHECKING:

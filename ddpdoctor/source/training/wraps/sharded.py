@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.training.wrapped import SAME_OBJECT, part_of, possible
+from ddpdoctor.source.training.wraps.wrapped import SAME_OBJECT, part_of, possible
 from ddpdoctor.source.values.bound import answers, values
 from ddpdoctor.source.values.handed import handed
 from ddpdoctor.source.vocabulary import FSDP

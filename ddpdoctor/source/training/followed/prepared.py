@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.text.bindings import dotted
-from ddpdoctor.source.training.holding import reads
-from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.training.followed.holding import reads
+from ddpdoctor.source.training.wraps.wrapped import possible
 from ddpdoctor.source.values.bound import values
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
-from ddpdoctor.source.training.wrapped import possible
+from ddpdoctor.source.training.wraps.wrapped import possible
 from ddpdoctor.source.values.bound import values
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.across.project import Project
 
 DEPTH = 4  # modules that only pass a name on
 

@@ -13,12 +13,12 @@ from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import Tree
-from ddpdoctor.source.training.callee import called, is_parameter, parameter_of, renewing
-from ddpdoctor.source.training.containers import ANY, Key, Place, given_to, put_into, taken_out
 from ddpdoctor.source.training.epochs import PASS_ON
-from ddpdoctor.source.training.holding import has_unknown_bases, in_force, reads, taken, tree_values
+from ddpdoctor.source.training.followed.callee import called, is_parameter, parameter_of, renewing
+from ddpdoctor.source.training.followed.containers import ANY, Key, Place, given_to, put_into, taken_out
+from ddpdoctor.source.training.followed.holding import has_unknown_bases, in_force, reads, taken, tree_values
+from ddpdoctor.source.training.followed.objects import read_outside
 from ddpdoctor.source.training.loader_kinds import loader_kind
-from ddpdoctor.source.training.objects import read_outside
 from ddpdoctor.source.values.sites import SPAWN, call_sites, seen_sites, some_sites
 
 LOADERS = frozenset(

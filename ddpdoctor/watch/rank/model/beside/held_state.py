@@ -16,8 +16,8 @@ from ddpdoctor.watch.events import HeldGenerator
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.data.dataset_digest import digest
 from ddpdoctor.watch.rank.data.generators import seed_of, state_of
-from ddpdoctor.watch.rank.model.held import LISTED, State, Tensor
-from ddpdoctor.watch.rank.model.held_names import PLANE, STATISTIC, is_bank, is_told
+from ddpdoctor.watch.rank.model.beside.held import LISTED, State, Tensor
+from ddpdoctor.watch.rank.model.beside.held_names import PLANE, STATISTIC, is_bank, is_told
 from ddpdoctor.watch.user_frames import file_of, frames, is_users, variables_of
 
 if TYPE_CHECKING:

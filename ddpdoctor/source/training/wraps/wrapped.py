@@ -10,7 +10,7 @@ from ddpdoctor.source.reach.alone import is_alone
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
-from ddpdoctor.source.training.settled import settled
+from ddpdoctor.source.training.wraps.settled import settled
 from ddpdoctor.source.values.arguments import argument, passed
 from ddpdoctor.source.values.bound import function_named, returned, values
 from ddpdoctor.source.vocabulary import DATA_PARALLEL, DDP

@@ -1,0 +1,1 @@
+"""Where a loader, a model or a batch goes in a source, through names, containers and calls."""

@@ -1,0 +1,1 @@
+"""What a training holds beside the parameters of its optimizers."""
