@@ -46,7 +46,7 @@ def cuts_by_rank(callers: tuple[tuple[str, int, str], ...]) -> bool:
     for each in callers:
         for node in ast.walk(part_around(Site(*each))):
             is_range = isinstance(node, ast.Call) and ast.unparse(node.func) in {"range", "islice", "itertools.islice"}
-            if (is_range or isinstance(node, ast.Slice)) and any("rank" in name.lower() for name in names_in(node)):
+            if (is_range or isinstance(node, ast.Slice)) and any("rank" in name.lower() for name in words_in(node)):
                 return True
     return False
 
@@ -164,7 +164,8 @@ def part_around(site: Site) -> ast.AST:
     return max(found, key=lambda node: node.lineno, default=tree)
 
 
-def names_in(node: ast.AST) -> set[str]:
+def words_in(node: ast.AST) -> set[str]:
+    """Return the names and the attributes that code has, called ones among them."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
 
@@ -172,6 +173,6 @@ def names_in(node: ast.AST) -> set[str]:
 def says_rank(file: str) -> bool:
     """Whether a file prints ranks: what each rank has is told with its rank."""
     for node in ast.walk(tree_of(file).module):
-        if isinstance(node, ast.FormattedValue) and any("rank" in name.lower() for name in names_in(node)):
+        if isinstance(node, ast.FormattedValue) and any("rank" in name.lower() for name in words_in(node)):
             return True
     return False

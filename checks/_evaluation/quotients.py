@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Site, tree_of
 
-from .metrics import names_in, part_around
+from .metrics import part_around, words_in
 
 CURVED = re.compile(
     r"(^|_)(f1|fbeta|auc|auroc|roc_auc|average_precision|rmse|ppl|perplexity|bleu|mcc|matthews|r2|kappa|corrcoef"
@@ -36,7 +36,7 @@ def divides(site: Site) -> tuple[bool, bool]:
         ),
         "",
     )
-    said = [names_in(divisor) for divisor in _divisors(_after(around, site.line, name), name)] if name else []
+    said = [words_in(divisor) for divisor in _divisors(_after(around, site.line, name), name)] if name else []
     return any("len" in names for names in said), any(WORLD & names for names in said)
 
 
@@ -94,7 +94,7 @@ def _after(around: ast.AST, line: int, name: str) -> Iterator[ast.AST]:
     """Yield what a function says from a line on, up to where the name is given another meaning."""
     statements = [each for each in ast.walk(around) if isinstance(each, ast.stmt) and each.lineno >= line]
     for each in sorted(statements, key=lambda each: (each.lineno, each.col_offset)):
-        if isinstance(each, ast.Assign) and name in map(ast.unparse, each.targets) and name not in names_in(each.value):
+        if isinstance(each, ast.Assign) and name in map(ast.unparse, each.targets) and name not in words_in(each.value):
             return
         yield each
 
@@ -111,5 +111,5 @@ def _divisors(statements: Iterator[ast.AST], name: str) -> Iterator[ast.AST]:
                 pass
             case _:
                 continue
-        if name in names_in(divided) or name == ast.unparse(divided):
+        if name in words_in(divided) or name == ast.unparse(divided):
             yield divisor

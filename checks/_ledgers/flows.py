@@ -83,7 +83,7 @@ class Flow:
         return names | {root for each in names for root in self.roots.get(each, ())}
 
 
-def _place(at: ast.expr) -> str:
+def part_taken(at: ast.expr) -> str:
     """Return which part a subscript takes, by its first number: 0 of ``[0]`` and of ``[:1]``."""
     match at:
         case ast.Constant(value=int(place)):

@@ -9,7 +9,7 @@ from ddpdoctor.check import Site, last_name
 
 from .._evaluation.counts import bare, counts_ranks
 from .._evaluation.metrics import part_around
-from .flows import RANK, Flow, _place, names_in
+from .flows import RANK, Flow, names_in, part_taken
 
 SUMS = {"all_reduce", "reduce"}
 
@@ -90,7 +90,7 @@ def summed_in(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
             case ast.Name(id=name):
                 names.add(name)
             case ast.Subscript(value=ast.Name(id=name), slice=at):
-                parts.setdefault(name, set()).add(_place(at))
+                parts.setdefault(name, set()).add(part_taken(at))
     return names, {name: each for name, each in parts.items() if name not in names}
 
 

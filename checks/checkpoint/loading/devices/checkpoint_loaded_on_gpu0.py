@@ -146,12 +146,13 @@ LOOKS = re.compile(r"\b(?:glob|listdir|iterdir|scandir)\(")
 def _is_own(script: Script, path: ast.expr) -> bool:
     """Whether each rank can read a file of its own; the newest of those that a function finds in a folder is none."""
     made = script.value(path)
-    found = script.defined(made.func) if isinstance(made, ast.Call) else None
-    if isinstance(made, ast.Call) and found is not None and isinstance(found[1], ast.FunctionDef):
-        text = ast.unparse(found[1])
-        if LOOKS.search(text) and "rank" not in text.lower():
-            return any(script.can_differ(each) for each in (*made.args, *(each.value for each in made.keywords)))
-    return script.can_differ(path)
+    if not isinstance(made, ast.Call):
+        return script.can_differ(path)
+    found = script.defined(made.func)
+    text = ast.unparse(found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else ""
+    if not LOOKS.search(text) or "rank" in text.lower():
+        return script.can_differ(path)
+    return any(script.can_differ(each) for each in (*made.args, *(each.value for each in made.keywords)))
 
 
 def _is_saved_on_cpu(script: Script, project: Around) -> bool:
