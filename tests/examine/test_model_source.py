@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, strategies as st
 
+from ddpdoctor.source.training.sets import has_sets
 from ddpdoctor.source.training.wraps.wrapping import Source, read_source, read_tree
 
 HEAD = """
@@ -103,3 +104,22 @@ def test_no_file_says_nothing(tmp_path: Path) -> None:
     """A model may come from a prompt or an extension."""
     assert read_source(None) == Source("")
     assert read_source(str(tmp_path / "none.py")).reads == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("KINDS = {'.jpg', '.png'}\ndef load(path):\n    return path.suffix in KINDS\n", False),
+        ("names: set[str] = set(given)\nprint(len(names), sorted(names))\n", False),
+        ("names = {'a', 'b'}\nlayers = [Layer(each) for each in names]\n", True),
+        ("names = {'a', 'b'}\nprint('a' in names)\nbuild(names)\n", True),
+        ("layers = ModuleDict({each: Layer() for each in {'a', 'b'}})\n", True),
+    ],
+)
+def test_a_set_that_is_only_asked_what_it_contains_needs_no_other_hash_seed(
+    tmp_path: Path, text: str, *, has: bool
+) -> None:
+    """Where it is gone through, its order can decide that of the parameters, and the model is built again."""
+    (tmp_path / "model.py").write_text(text)
+
+    assert has_sets(str(tmp_path / "model.py")) == has

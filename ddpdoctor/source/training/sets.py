@@ -13,12 +13,16 @@ LARGEST = 500_000  # bytes of a file
 
 
 def has_sets(file: str) -> bool:
-    """Whether a file makes a set that is more than asked what it contains."""
+    """Whether a file makes a set that is more than asked what it contains, itself or by the name that it is given."""
     if not _is_small(file):
         return False
     tree = parsed(file)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    return any(_is_set(node) and not _is_asked(parents.get(node)) for node in ast.walk(tree))
+    asked = _asked_names(tree, parents)
+    return any(
+        _is_set(node) and not _is_asked(parents.get(node)) and _name_of(parents.get(node)) not in asked
+        for node in ast.walk(tree)
+    )
 
 
 def loops_through_sets(file: str) -> list[ast.For]:
@@ -51,6 +55,21 @@ def _is_asked(parent: ast.AST | None) -> bool:
     if isinstance(parent, ast.Compare):
         return True
     return isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in ORDERLESS
+
+
+def _name_of(parent: ast.AST | None) -> str:
+    """Return the one name that a value is assigned to; empty where it is another expression's."""
+    match parent:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name
+    return ""
+
+
+def _asked_names(tree: ast.Module, parents: dict[ast.AST, ast.AST]) -> frozenset[str]:
+    """Return the names that are only asked what they contain, wherever the file reads them."""
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    more = {node.id for node in read if not _is_asked(parents.get(node))}
+    return frozenset({node.id for node in read} - more)
 
 
 def _is_small(file: str) -> bool:
