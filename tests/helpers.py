@@ -33,6 +33,10 @@ PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", "100"))
 """Seconds that a command has: a night on a machine that is shared gives it more, together with ``--timeout``."""
 CHECKS = load_checks()
 LOGGED = tuple(check for check in CHECKS if check.of(Instrument.LOG))
+JOBS = ",".join(check.slug for check in CHECKS if any("jobs" in facet.needs for facet in check.facets))
+BETWEEN_HOSTS = "network,rendezvous,versions-differ-between-hosts,variables-differ-between-hosts,clocks-differ"
+WITHOUT_JOBS = ("--only", BETWEEN_HOSTS, "--skip", JOBS)
+"""Options of ``check`` by which hosts look at each other, and none imports torch: that takes most of the time."""
 PREPARED = examination(CHECKS)  # once: it is what takes the time
 
 

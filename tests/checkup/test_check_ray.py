@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers import TORCHRUN
+from helpers import JOBS, TORCHRUN
 from namespaces import finish, network
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
@@ -52,7 +52,7 @@ def test_each_node_of_a_cluster_is_checked(tmp_path: Path) -> None:
                 assert "Ray runtime started" in said.read_text(), said.read_text()
             within = ("nsenter", "--mount", "--net", "--uts", "-t", str(_inner(running[0].pid)), "--")
             check = (*within, sys.executable, "-m", "ddpdoctor", "check", "--ray", "--only", "network,rendezvous")
-            skip = ("--skip", "gloo-cannot-connect,collective-between-hosts-fails,gradients-differ-between-hosts")
+            skip = ("--skip", JOBS)
             good = finish(hosts.start(0, *check, *skip, environ=environ))
             hosts.on(1, CLOSED)
             closed = finish(hosts.start(0, *check, *skip, environ=environ))

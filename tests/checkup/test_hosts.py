@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import TORCHRUN, Script
+from helpers import TORCHRUN, WITHOUT_JOBS, Script
 from namespaces import finish, network
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ INPUT = (
 )
 NEW = INPUT + "iifname eth0 ct state new tcp dport != 29500 "
 OTHER_CARD = "ip link add eth1 type veth peer name eth2; ip addr add 192.168.99.1/24 dev eth1; "
-CHECKS = "network,rendezvous,versions-differ-between-hosts,variables-differ-between-hosts,clocks-differ"
-WITHOUT_JOBS = ("--only", CHECKS, "--skip", "gloo-cannot-connect,collective-between-hosts-fails")
 
 
 @dataclass(frozen=True)

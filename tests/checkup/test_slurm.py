@@ -8,17 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import TORCHRUN
+from helpers import TORCHRUN, WITHOUT_JOBS
 from namespaces import network
 from slurm import Slurm, missing_programs, slurm
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
 DDPDOCTOR = str(TORCHRUN.with_name("ddpdoctor"))
 PYTHON = str(TORCHRUN.with_name("python"))
-WITHOUT_JOBS = (
-    *("--only", "network,rendezvous,versions-differ-between-hosts,variables-differ-between-hosts,clocks-differ"),
-    *("--skip", "gloo-cannot-connect,collective-between-hosts-fails"),
-)
 BY_SLURM = """
 import os
 os.environ["RANK"], os.environ["WORLD_SIZE"] = os.environ["SLURM_PROCID"], os.environ["SLURM_NTASKS"]
