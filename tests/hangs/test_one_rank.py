@@ -97,6 +97,18 @@ def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, tes
             "registered under",
         ),
         ("def log(g):\n    meet(g)\n\nw.register_hook(log)\n", 2, ""),
+        ("if accelerator.is_main_process:\n    @on(END)\n    def f(g):\n        meet(g)\n", 4, "made under `if acc"),
+        (
+            "def run():\n    if not state.is_main_process:\n        return\n    def f():\n        meet()\n",
+            5,
+            "made where",
+        ),
+        ("if debug:\n    def f(g):\n        meet(g)\n", 3, ""),
+        (
+            "if accelerator.is_main_process:\n    def f(g):\n        log(g)\nelse:\n    def f(g):\n        meet(g)\n",
+            6,
+            "",
+        ),
         (
             "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlate(log)\n",
             2,
@@ -256,3 +268,43 @@ def test_the_frameworks_words_for_rank_0_are_conditions_on_the_rank(tmp_path: Pa
     path.write_text(f"if {test} and step > 3:\n    save()\n")
 
     assert rank_condition(str(path), 2) == f"{test} and step > 3"
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        (
+            "torch.save(model.state_dict(), 'w.pt')",
+            (
+                "+whole = model.state_dict()\n if rank == 0:\n-    torch.save(model.state_dict(), 'w.pt')\n"
+                "+    torch.save(whole, 'w.pt')"
+            ),
+        ),
+        (
+            "state = model.state_dict()",
+            "+state = model.state_dict()\n if rank == 0:\n-    state = model.state_dict()",
+        ),
+        (
+            "whole = {name: each.full_tensor() for name, each in model.named_parameters()}",
+            (
+                "+whole = {name: each.full_tensor() for name, each in model.named_parameters()}\n if rank == 0:\n"
+                "-    whole = {name: each.full_tensor() for name, each in model.named_parameters()}"
+            ),
+        ),
+    ],
+)
+def test_what_gathers_shards_leaves_the_test_of_the_rank_as_it_stands_there(
+    tmp_path: Path, line: str, fix: str
+) -> None:
+    """The fix is of the user's own line, names that a comprehension binds among it."""
+    file = tmp_path / "train.py"
+    file.write_text(f"if rank == 0:\n    {line}\n")
+
+    assert told_of(Site(str(file), 2, ""), "all_gather", "under `if rank == 0`").fix.diff == fix
+
+
+def test_a_function_that_one_rank_makes_is_made_on_all() -> None:
+    """The call within it stays where it is."""
+    fix = mend("evaluator.run", "in validate(), which is made under `if rank == 0`")
+
+    assert fix.diff == "-if rank == 0:\n-    def validate(...):\n+def validate(...):   # on all ranks"

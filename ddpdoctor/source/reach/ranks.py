@@ -62,7 +62,8 @@ def one_rank_only(file: str, line: int) -> str:
     statement = statement_at(tree, line)
     if statement is None:
         return ""
-    return next(chain(_tests(tree, line), _decorators(tree, statement), _registrations(tree, statement)), "")
+    ways = (_tests(tree, line), _decorators(tree, statement), _registrations(tree, statement), _made(tree, statement))
+    return next(chain(*ways), "")
 
 
 def rank_given_at(file: str, line: int) -> tuple[str, int] | None:
@@ -117,6 +118,15 @@ def _registrations(tree: Tree, statement: ast.stmt) -> Iterator[str]:
     if uses and len(tests) == len(uses) and all(tests) and tests[0] is not None:
         test = " ".join(ast.unparse(tests[0].test).split())
         yield f"in {name}(), which is registered under `if {test}` alone"
+
+
+def _made(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    """Yield the test under which a function is made around a line, as a handler is: there is none on other ranks."""
+    for function in tree.above(statement):
+        if isinstance(function, FUNCTIONS):
+            test = next((guard.words for guard in guards(tree, function) if guard.who(tree) == ONE_RANK), "")
+            if test:
+                yield f"in {getattr(function, 'name', 'a lambda')}(), which is made {test}"
 
 
 def is_about_rank(file: str, test: ast.expr) -> bool:

@@ -16,6 +16,7 @@ from .._messages import BY_HANDLE
 from ..source._one_rank import UNPAIRED, called, mend, rewritten, shown
 
 LONGEST = 60  # characters of a call that are shown
+WIDEST = 90  # of a line
 STATE = frozenset(
     "state_dict full_tensor get_state_dict get_model_state_dict get_optimizer_state_dict optim_state_dict "
     "full_optim_state_dict sharded_optim_state_dict".split()
@@ -77,7 +78,7 @@ def _of_a_line(site: Site | None, operation: str, guard: str) -> Called:
         code = ast.unparse(call)
         told = code if len(code) <= LONGEST else f"{ast.unparse(call.func)}(...)"
         if name in STATE:
-            return Called(told, ", which gathers the shards of all ranks", _kept(told, guard))
+            return Called(told, ", which gathers the shards of all ranks", _kept(site, told, guard))
         if name in OTHERS:
             return Called(told, f", which {OTHERS[name]}", _moved(code, guard))
     if site and (loader := loop_at(site.file, site.line)):
@@ -134,12 +135,21 @@ def by_callers(stack: Sequence[Site], site: Site, guard: str) -> Fix | None:
     return Fix(what, diff=rewritten(guard, code, result="result"))
 
 
-def _kept(code: str, guard: str) -> Fix:
-    use = "print({})" if code.endswith("full_tensor()") else "torch.save({}, path)"
-    return Fix(
-        "call it on all ranks, and write what it returns on one",
-        diff=f"+whole = {code}\n {_test(guard)}:\n-    {use.format(code)}\n+    {use.format('whole')}",
-    )
+def _kept(site: Site | None, code: str, guard: str) -> Fix:
+    """Return how all ranks gather: the whole line where it keeps what it gathers, or gathers in a comprehension."""
+    line = statement_at(tree_of(site.file), site.line) if site else None
+    text = ast.unparse(line) if isinstance(line, (ast.Assign, ast.Expr)) else ""
+    if isinstance(line, ast.Assign) and len(text) <= WIDEST and "\n" not in text:
+        diff = f"+{text}\n {_test(guard)}:\n-    {text}"
+    else:
+        use = text if code in text and len(text) <= WIDEST and not _comprehends(line) else f"torch.save({code}, path)"
+        diff = f"+whole = {code}\n {_test(guard)}:\n-    {use}\n+    {use.replace(code, 'whole')}"
+    return Fix("call it on all ranks, and write what it returns on one", diff=diff)
+
+
+def _comprehends(statement: ast.AST | None) -> bool:
+    kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+    return statement is not None and any(isinstance(each, kinds) for each in ast.walk(statement))
 
 
 def _returned(function: str, guard: str) -> Fix:

@@ -42,6 +42,8 @@ RANK = re.compile(r"rank|main|master|process_(?:zero|index)|global_zero|chief", 
 UNDER = "under `if "
 LEFT_BEFORE = re.compile(r"where `(.+)` is false")
 """How a test is told that all other ranks leave by, before a call."""
+MADE_UNDER = re.compile(r"in (.+)\(\), which is made under `if (.+)`")
+"""How a test is told that the whole function stands under."""
 CONSTRUCTION = "DistributedDataParallel()"
 """What the watch calls the wrapping of a model, in which all ranks take part."""
 WITHOUT_RESULT = frozenset("barrier fit load_checkpoint load_state wait_for_everyone".split())
@@ -176,6 +178,9 @@ def rewritten(guard: str, code: str, result: str = "") -> str:
     if (left := LEFT_BEFORE.fullmatch(guard)) is not None:
         of_rank, others = _parted(left[1], ast.Or)
         return f"-if {left[1]}:\n+if {others}:" if others else f"+{code}   # on all ranks, before `if {of_rank}`"
+    if (made := MADE_UNDER.fullmatch(guard)) is not None:
+        name, test = made.groups()
+        return f"-if {test}:\n-    def {name}(...):\n+def {name}(...):   # on all ranks"
     if not guard.startswith(UNDER):
         return f"+{code}   # on all ranks"
     test = shown(guard).removeprefix("if ")
