@@ -68,6 +68,12 @@ def training(local_rank):
     def validate(engine):
         evaluator.run(validation)
 
+    if mode == "evaluates on one rank" and idist.get_rank() == 0:
+
+        @trainer.on(Events.EPOCH_COMPLETED)
+        def report(engine):
+            evaluator.run(validation)
+
     if mode == "stops by its own score":
         score = lambda engine: idist.get_rank() * engine.state.epoch
         trainer.add_event_handler(Events.EPOCH_COMPLETED, EarlyStopping(1, score, trainer))
@@ -106,6 +112,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched) -> None:
         ("plain model", "gradients-not-exchanged", ""),
         ("no epoch", "set-epoch-not-called", "Events.EPOCH_STARTED"),
         ("stops by its own score", "stop-asked-on-one-rank", "idist.all_reduce(score)"),
+        ("evaluates on one rank", "rank0-only-collective", "def report(...)"),
     ],
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, words: str) -> None:
