@@ -40,6 +40,7 @@ from ddpdoctor.cluster.cluster import (
     Throughput as Throughput,
 )
 from ddpdoctor.cluster.compared.code import IMPORTED as IMPORTED
+from ddpdoctor.cluster.compared.packages import NO_VERSION as NO_VERSION, NOT_INSTALLED as NOT_INSTALLED
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import (
     DEFAULT_PORT as DEFAULT_PORT,
@@ -136,6 +137,7 @@ from ddpdoctor.host.network import (
 )
 from ddpdoctor.host.process.connections import Peer as Peer
 from ddpdoctor.host.stack import in_backward as in_backward
+from ddpdoctor.host.temporary import Temporary as Temporary
 from ddpdoctor.host.variables import TO_JOIN as TO_JOIN, misspelt as misspelt
 from ddpdoctor.jobs.outcome import (
     Died as Died,

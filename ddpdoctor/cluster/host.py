@@ -49,8 +49,8 @@ class Host:
     files of its data. ``save`` is the folder that it saves to, ``save_mark`` the name of the file that this host has
     written there, ``save_problem`` why it could not; ``sharded`` the line that imports what saves from every rank.
     ``reads`` are the variables that these files read, with their values, ``settings`` the plain values of the script's
-    options and of its files of settings. ``master_at`` are the addresses that the
-    master's name leads to here, with spaces between them.
+    options and of its files of settings, ``packages`` the versions of what these files import. ``master_at`` are the
+    addresses that the master's name leads to here, with spaces between them.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Host:
     rdzv_backend: str = ""
     reads: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 MOST = 200  # findings of one host
 MOST_LINES = 10_000_000  # of a file
 MOST_CAUSES = 16  # that remain, of a finding
+HERE = re.compile(r"\bthis host\b")
+"""What a host calls itself; in the report of another one it is that one."""
 
 
 def as_data(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -92,16 +95,43 @@ def _hosts(finding: Finding, here: str) -> list[str]:
 
 def _said(finding: Finding) -> tuple[object, ...]:
     """Return what is the same where two hosts have the same fault."""
-    return finding.message, finding.evidence, finding.severity, replace(finding.place, host=None)
+    host = finding.place.host
+    alike = _said_with(finding, re.compile(rf"\b{re.escape(host)}\b"), "this host") if host else finding
+    return alike.message, alike.evidence, alike.severity, replace(alike.place, host=None)
 
 
 def _there(finding: Finding) -> Finding:
-    """Return a finding whose commands say on which hosts they mend it, as far as they do not say it yet."""
+    """Return a finding that names its host where it said "this host", and on which hosts its commands mend it.
+
+    The commands say that as far as they do not say it yet; of several hosts the first line says who they are.
+    """
+    finding = _named(finding)
     lines = finding.fix.command.splitlines()
     if any("#" in line or line.endswith("\\") or "<<" in line for line in lines):
         return finding
     command = "\n".join(f"{line}   # on {finding.place.host}" for line in lines)
     return replace(finding, fix=replace(finding.fix, command=command))
+
+
+def _named(finding: Finding) -> Finding:
+    host = finding.place.host or ""
+    return _said_with(finding, HERE, host) if host and ", " not in host else finding
+
+
+def _said_with(finding: Finding, name: re.Pattern[str], other: str) -> Finding:
+    """Return a finding with another name in the place of one."""
+
+    def said(text: str) -> str:
+        return name.sub(lambda _: other, text)
+
+    remains = finding.ambiguity
+    return replace(
+        finding,
+        message=said(finding.message),
+        evidence=tuple(replace(e, seen=said(e.seen), expected=said(e.expected)) for e in finding.evidence),
+        fix=replace(finding.fix, summary=said(finding.fix.summary)),
+        ambiguity=remains and replace(remains, causes=tuple(map(said, remains.causes))),
+    )
 
 
 def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:

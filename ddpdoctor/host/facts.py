@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpdoctor.host.gpus import Gpus, gather_gpus
 from ddpdoctor.host.limits import Limits, gather_limits
 from ddpdoctor.host.network import Network, gather_network
+from ddpdoctor.host.temporary import Temporary, gather_temporary
 from ddpdoctor.host.versions import Versions, gather_versions
 
 ASSUMED_RANKS = 2  # the fewest with which training is distributed
@@ -27,6 +28,7 @@ class Facts:
     versions: Versions
     network: Network
     gpus: Gpus
+    temporary: Temporary = field(default_factory=Temporary)
 
     @property
     def ranks_are_assumed(self) -> bool:
@@ -49,6 +51,7 @@ def gather(environ: Mapping[str, str] | None = None, ranks: int | None = None) -
         versions=gather_versions(environ),
         network=gather_network(),
         gpus=gpus,
+        temporary=gather_temporary(environ),
     )
 
 

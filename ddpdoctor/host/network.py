@@ -29,13 +29,15 @@ class Resolution:
 class Interface:
     """A network interface that has at least one address, or is at least there.
 
-    ``networks`` are its IPv4 addresses with the length of their mask, ``10.0.0.5/24``.
+    ``networks`` are its IPv4 addresses with the length of their mask, ``10.0.0.5/24``. ``unplugged``: it is set up, and
+    nothing is at the other end of its cable.
     """
 
     name: str
     addresses: tuple[str, ...]
     up: bool
     networks: tuple[str, ...] = ()
+    unplugged: bool = False
 
     @property
     def loopback(self) -> bool:
@@ -103,6 +105,7 @@ def gather_network() -> Network:
                 for entry in entries
                 if entry.family == socket.AF_INET and entry.netmask
             ),
+            name in stats and not stats[name].isup and "up" in stats[name].flags.split(","),
         )
         for name, entries in psutil.net_if_addrs().items()
     )

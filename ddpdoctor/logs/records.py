@@ -172,11 +172,11 @@ class Log:
         for other, match in self.find(pattern):
             if other is record:
                 continue
-            if self._is_earlier(other, record):
+            if self.is_earlier(other, record):
                 return other, match
         return None
 
-    def _is_earlier(self, other: Record, record: Record) -> bool:
+    def is_earlier(self, other: Record, record: Record) -> bool:
         """Compare the times of one clock; else go by the order of the log, in which clocks are reconciled."""
         if other.time is None or record.time is None or other.time == record.time or other.node != record.node:
             return self.records.index(other) < self.records.index(record)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from ddpdoctor.check import (
     Doing,
+    Finding,
     Fix,
     Position,
+    Severity,
     Site,
     Stalled,
+    place,
     question,
     repeats_until,
 )
 
+from ..hangs._told import seen, where
 from ..timeouts._longer import longer
 
 OF_WORK = "let that line's work be done before the other ranks wait for it, or give the group more time than it takes"
@@ -41,6 +45,32 @@ def mend_of_work(busy: Position, event: Stalled) -> Fix:
     return Fix(
         "see why that disk, or that file server, does not answer; give large files a local disk",
         command=busy.awaited.command,
+    )
+
+
+def asks(busy: Position) -> bool:
+    """Whether a rank asks again and again; one that computes does so as well in a loop that does nothing else."""
+    if busy.doing is Doing.ASKING or busy.site is None:
+        return busy.doing is Doing.ASKING
+    return busy.doing is Doing.WORKING and question(busy.site.file, busy.site.line) is not None
+
+
+def busiest(event: Stalled) -> Position:
+    """Return the rank that is told of: one that asks, else one that works."""
+    busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))
+    return next(filter(asks, busy), busy[0])
+
+
+def at_work(event: Stalled, beside: str) -> Finding:
+    """Return a note on the rank that asks or works, with what the loop around it asks, and what is said beside that."""
+    busy = busiest(event)
+    found = question(busy.site.file, busy.site.line) if asks(busy) and busy.site else None
+    return Finding(
+        f"rank {busy.rank} {where(busy)}{f' (`{found}`)' if found else ''}{beside}",
+        seen(event),
+        mend_of_loop(busy.site) if found and busy.site else mend_of_work(busy, event),
+        place(busy.site, rank=busy.rank),
+        severity=Severity.NOTE,
     )
 
 

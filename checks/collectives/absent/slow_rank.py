@@ -35,6 +35,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    RANKS_LINE,
     Ailment,
     Ambiguity,
     Doing,
@@ -59,13 +60,14 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import on_hang
 from ..hangs._kinds import Hang
-from ..hangs._lost import thread_awaited, what_keeps
+from ..hangs._lines import hang_in
+from ..hangs._lost import thread_awaited, what_keeps, who_waits
 from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._longer import USUAL, longer
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
-from ._at_work import loop_around, mend_of_loop, mend_of_search, mend_of_work
+from ._at_work import asks, at_work, busiest, loop_around, mend_of_loop, mend_of_search, mend_of_work
 from ._made_behind import told_by_its_file, told_unmade
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
@@ -112,12 +114,11 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     if never := told_by_its_file(event):
         yield never
         return
-    busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
+    busy = busiest(event)
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
     site, keeps = busy.site, thread_awaited(busy) or told_unmade(busy) or what_keeps(busy, event)
-    asks = busy.doing is Doing.ASKING
-    tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING else None
-    loop = loop_around(site) if site and (asks or event.outside) else f"while True, {tries}" if tries else ""
+    tries = search(site.file, site.line) if site and busy.doing is Doing.WORKING and not asks(busy) else None
+    loop = loop_around(site) if site and (asks(busy) or event.outside) else f"while True, {tries}" if tries else ""
     yield Finding(
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
@@ -125,11 +126,25 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         mend_of_search(str(tries))
         if tries
         else mend_of_loop(site)
-        if asks and loop and site
+        if asks(busy) and loop and site
         else mend_of_work(busy, event),
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
+
+
+@on_hang(Hang.AWAY)
+def alone_on_this_host(event: Stalled) -> Iterator[Finding]:
+    """Yield what the ranks of this host do while those of other hosts, which are not seen, can wait for them."""
+    seconds = f", for {busiest(event).seconds:.0f} s, and no rank of this host has met those of others meanwhile"
+    yield at_work(event, f"{seconds}: no hang, as long as it ends; they wait for it as soon as they communicate")
+
+
+@log_pattern(RANKS_LINE)
+def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Yield who works or asks on one host, while ranks of the others wait for it, by the lines of all hosts."""
+    if event := hang_in(record, log, Hang.WORKS):
+        yield at_work(event, f"; {who_waits(event)}: no hang, as long as it ends")
 
 
 LIMIT = re.compile(r"Timed out waiting (\d+)ms for|failed to pass monitoredBarrier in (\d+) ms")

@@ -30,7 +30,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
         return None
     if Doing.WAITING not in doings:
-        return Hang.APART if event.apart else _nobody_waits(doings)
+        return _apart(doings) if event.apart else _nobody_waits(doings)
     if (apart := _never_met(event, training)) is not None:
         return apart
     if not doings & {*GONE} and stop_of_some_ranks(event.ranks, training):
@@ -69,6 +69,10 @@ def _why_left(event: Stalled, training: Training) -> Hang:
         found is Hang.LEFT and not event.outside and not any(left_by(each.rank, training) for each in event.ranks)
     )
     return Hang.DIVERGED if at_its_end and left_out_by_test(event, training) else found
+
+
+def _apart(doings: set[Doing]) -> Hang:
+    return Hang.AWAY if doings & {Doing.WORKING, Doing.ASKING} else Hang.APART
 
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:

@@ -44,3 +44,4 @@ class Hang(enum.Enum):
     ON_LOOPBACK = "other hosts are told to come to a loopback address"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
     APART = "all ranks of this host stand still outside of any communication, and others are not seen from here"
+    AWAY = "all ranks of this host work, or ask, and have met no other one for long; others are not seen from here"

@@ -126,10 +126,14 @@ def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
     )
 
 
+LOST = re.compile(r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|failed \(exitcode: 1\)|ChildFailedError")
+"""What the ranks of other hosts fail of when those of one are gone, and what their launcher says of it."""
+
+
 @log_pattern(TERMINATED, context=(FAILED, CANCELLED))
 def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing failed before the signal came."""
-    if log.first(CANCELLED) or log.before(record, FAILED):
+    if log.first(CANCELLED) or any(_is_failure_before(other, record, log) for other, _ in log.find(FAILED)):
         return
     yield Finding(
         f"{'a rank' if 'SIGTERM: 15' in match[0] or 'Exception' in match[0] else 'torchrun'} received SIGTERM: "
@@ -150,3 +154,9 @@ def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
             'sacct -j "$SLURM_JOB_ID" --format=JobID,NodeList,State,ExitCode,Elapsed,Timelimit',
         ),
     )
+
+
+def _is_failure_before(other: Record, record: Record, log: Log) -> bool:
+    """Whether a failure came before the signal; what another host has lost with this one came after it."""
+    is_loss = other.source != record.source and LOST.search(other.text) is not None
+    return other is not record and not is_loss and log.is_earlier(other, record)

@@ -62,7 +62,9 @@ def met_nobody(cluster: Cluster, network: Network) -> Iterator[Finding]:
     ended = tries[0].ended
     said, causes = MET_NOBODY[ended]
     master = tries[0].address
-    cut_off = (_down(network, master) or _beyond_the_mask(network, master)) if ended == "unreachable" else None
+    cut_off = _down(network, master) if ended in {"unreachable", "silent"} else None
+    if cut_off is None and ended == "unreachable":
+        cut_off = _beyond_the_mask(network, master)
     if cut_off is None and ended in {"unreachable", "silent"}:
         cut_off = _from_another_network(network, master, host.port)
     if cut_off is not None:
@@ -93,24 +95,32 @@ def _down(network: Network, master: str) -> Finding | None:
     """Return that the interface of the master's network is down: its routes are gone with it, its address is not."""
     if ":" in master:
         return None
-    for interface in network.interfaces:
-        inside = [each for each in interface.networks if ip_address(master) in ip_interface(each).network]
-        if interface.up or interface.loopback or not inside:
-            continue
-        host = network.hostname
-        return Finding(
-            f"{interface.name} of {host}, the interface to the master {master}, is down",
-            (
-                Evidence(f"{interface.name}: {inside[0]}, down", "up", "interfaces of this host"),
-                Evidence(f"{master}: unreachable", "the master", "connect()"),
-            ),
-            Fix(
-                "bring it up; where it goes down again, see to its cable, its switch or its driver",
-                command=f"sudo ip link set {interface.name} up   # on {host}\nsudo dmesg -T | grep -i {interface.name}",
-            ),
-            Place(host=host),
-        )
-    return None
+    there = {
+        each.name: (each, within[0])
+        for each in network.interfaces
+        if (within := [one for one in each.networks if ip_address(master) in ip_interface(one).network])
+    }
+    if not there or any(each.up or each.loopback for each, _ in there.values()):
+        return None
+    interface, inside = next(iter(there.values()))
+    host, state = network.hostname, "without a carrier" if interface.unplugged else "down"
+    return Finding(
+        f"{interface.name} of {host}, the interface to the master {master}, is {state}"
+        + (": nothing is at the other end of its cable" if interface.unplugged else ""),
+        (
+            Evidence(f"{interface.name}: {inside}, {state}", "up", f"interfaces of {host}"),
+            Evidence(f"{master}: not reached", "the master", "connect()"),
+        ),
+        Fix(
+            "see to its cable, and to the port of the switch at the other end"
+            if interface.unplugged
+            else "bring it up; where it goes down again, see to its cable, its switch or its driver",
+            command=f"ip -brief link show {interface.name}; sudo ethtool {interface.name}   # on {host}"
+            if interface.unplugged
+            else f"sudo ip link set {interface.name} up   # on {host}\nsudo dmesg -T | grep -i {interface.name}",
+        ),
+        Place(host=host),
+    )
 
 
 def _beyond_the_mask(network: Network, master: str) -> Finding | None:

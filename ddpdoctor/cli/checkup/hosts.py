@@ -12,6 +12,7 @@ import click
 from ddpdoctor.cli.checkup.opening import Opening, board_of, run_jobs, say, with_folders
 from ddpdoctor.cluster.command import launch_of, told
 from ddpdoctor.cluster.compared.code import hashes
+from ddpdoctor.cluster.compared.packages import packages_imported
 from ddpdoctor.cluster.compared.reads import variables_read
 from ddpdoctor.cluster.compared.settings import settings
 from ddpdoctor.cluster.host import ProtocolError, describe, host_line
@@ -209,9 +210,9 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     launch = opening.launch
     data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
     host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
-    host = with_folders(
-        replace(host, reads=variables_read(opening.files, os.environ), settings=settings(opening.files)), opening, stack
-    )
+    reads, packages = variables_read(opening.files, os.environ), packages_imported(opening.files)
+    host = replace(host, reads=reads, settings=settings(opening.files), packages=packages)
+    host = with_folders(host, opening, stack)
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
     board = board_of(opening) if launch.agent_store else None

@@ -120,7 +120,7 @@ def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:
 
 def _essence(host: Host) -> Host:
     """Return what the others need to know of a host."""
-    return replace(host, addresses={}, versions={}, variables={}, code={}, data={})
+    return replace(host, addresses={}, versions={}, variables={}, code={}, data={}, reads={}, settings={}, packages={})
 
 
 def _wait_for_all(invitation: Invitation, server: Server, started: float) -> list[Guest]:

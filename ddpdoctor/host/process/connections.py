@@ -14,10 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ddpdoctor.host.process.neighbours import ask_for, unanswered
+
 ESTABLISHED, CONNECTING = "01", "02"
 RESENDS = "01"  # the timer that runs: data waits to be sent again
 WEB = frozenset({80, 443})  # of what keeps logs and data: no rank is there, and no rank waits for it
 SURE = 6  # tries in a row without an answer: 12.6 seconds at least, longer than a link takes to come up again
+USUAL = 32768  # the least port that Linux picks unless it is told otherwise
+MOST = 16  # hosts that are asked for
 TRIES = 4  # in a row without an answer, with twice the time each: three seconds at least, minutes where it is cut
 
 
@@ -29,6 +33,7 @@ class Peer:
     where there is none, that no interface has the address any more.
     ``connecting`` is the port there where no connection came about yet: 0 where there is one. ``stand`` are the others
     that did come about. ``answers``: a small packet was answered all the same, by a connection or a refusal.
+    ``left``: nobody in the network answers to its address any more (ARP), however busy or stopped a host is.
     """
 
     local: str
@@ -40,6 +45,7 @@ class Peer:
     connecting: int = 0
     stand: int = 0
     answers: bool = False
+    left: bool = False
 
     @property
     def cut(self) -> bool:
@@ -49,7 +55,7 @@ class Peer:
     @property
     def silent(self) -> bool:
         """Whether nothing goes there and comes back any more."""
-        return self.down or ((self.unacked > 0 or self.connecting > 0) and self.tries >= TRIES)
+        return self.down or self.left or ((self.unacked > 0 or self.connecting > 0) and self.tries >= TRIES)
 
 
 def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
@@ -61,15 +67,24 @@ def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
     found: dict[str, Peer] = {}
     stand: Counter[str] = Counter()
     for pid in pids:
-        for local, peer, unacked, tries, connecting in _connections(pid):
+        left = unanswered(pid)
+        for local, peer, unacked, tries, connecting, of_ranks in _connections(pid):
             if peer in links:
                 continue
             stand[peer] += not connecting
             name, up = links.get(local, ("", not _is_here(pid) or ipaddress.ip_address(local).is_loopback))
-            new = Peer(local, peer, unacked, tries, name, not up, connecting)
+            is_left = peer in left and (unacked > 0 or of_ranks) and not connecting
+            new = Peer(local, peer, unacked, tries, name, not up, connecting, left=is_left)
             before = found.get(peer, new)
-            found[peer] = max(before, new, key=lambda each: (each.down, each.tries, each.unacked))
+            found[peer] = max(before, new, key=lambda each: (each.down, each.left, each.tries, each.unacked))
     return tuple(replace(found[peer], stand=stand[peer]) for peer in sorted(found))
+
+
+def ask_for_quiet_ones(found: Iterable[Peer], pids: Iterable[int]) -> None:
+    """Let the kernel ask for the hosts to which nothing is under way: of the others it finds out by itself."""
+    quiet = [(each.local, each.peer) for each in found if not (each.unacked or each.silent or ":" in each.peer)]
+    if all(map(_is_here, pids)):
+        ask_for(quiet[:MOST])
 
 
 def _is_here(pid: int) -> bool:
@@ -92,9 +107,12 @@ def _interfaces() -> dict[str, tuple[str, bool]]:
     }
 
 
-def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield the addresses, unacknowledged bytes and tries of a process's connections, and the port of a coming one."""
-    own = set(_sockets(pid))
+def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int, bool]]:
+    """Yield the addresses, unacknowledged bytes and tries of a process's connections, and the port of a coming one.
+
+    The last tells whether the kernel has picked both ports, as between ranks: what serves others has one of its own.
+    """
+    own, picked = set(_sockets(pid)), _picked()
     for table in ("tcp", "tcp6"):
         with suppress(OSError, ValueError, IndexError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -102,11 +120,19 @@ def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int]]:
                 if words[3] not in {ESTABLISHED, CONNECTING} or words[9] not in own:
                     continue
                 local, peer = (_address(each.partition(":")[0]) for each in words[1:3])
-                port = int(words[2].partition(":")[2], 16)
+                here, port = (int(each.partition(":")[2], 16) for each in words[1:3])
                 if port in WEB:
                     continue
                 tries = int(words[6], 16) if words[5].partition(":")[0] == RESENDS else 0
-                yield local, peer, int(words[4].partition(":")[0], 16), tries, port if words[3] == CONNECTING else 0
+                unacked = int(words[4].partition(":")[0], 16)
+                yield local, peer, unacked, tries, port if words[3] == CONNECTING else 0, min(here, port) >= picked
+
+
+def _picked() -> int:
+    """Return the least port that the kernel picks by itself."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return USUAL
 
 
 def _sockets(pid: int) -> Iterator[str]:

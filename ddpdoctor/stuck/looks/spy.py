@@ -7,12 +7,15 @@ Of one that runs, a look fails now and then, and is repeated.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,9 +80,22 @@ class Stacks:
 
 
 def py_spy() -> str | None:
-    """Return the path of the program: beside this interpreter, or on the PATH; None where it is not installed."""
+    """Return the path of the program; None where it is not installed.
+
+    It lies beside this interpreter, on the PATH, or where its wheel says: `pip install --user` takes ~/.local/bin,
+    which a shell without a login (ssh HOST COMMAND) has not on its PATH.
+    """
     beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.is_file() else shutil.which("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy") or _installed()
+
+
+def _installed() -> str | None:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        for each in importlib.metadata.distribution("py-spy").files or ():
+            path = Path(str(each.locate()))
+            if each.name == "py-spy" and path.is_file() and os.access(path, os.X_OK):
+                return str(path.resolve())
+    return None
 
 
 def stacks(pids: Iterable[int]) -> Stacks:

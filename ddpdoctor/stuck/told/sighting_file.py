@@ -115,6 +115,7 @@ def _peer(data: Any) -> Peer:
     return Peer(
         str(data["local"]), str(data["peer"]), int(data["unacked"]), int(data["tries"]), str(data["interface"]),
         bool(data["down"]), int(data.get("connecting", 0)), int(data.get("stand", 0)), bool(data.get("answers", False)),
+        bool(data.get("left", False)),
     )  # fmt: skip
 
 

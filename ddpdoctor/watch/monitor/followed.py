@@ -42,7 +42,8 @@ class Followed:
 
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
     told what the first of them was. ``stands`` is where its ranks were when it was last looked at; ``apart`` the same,
-    where none waits for others, and it is open whether those of other hosts wait for these. ``held`` are processes that
+    where none waits for others, and it is open whether those of other hosts wait for these. ``is_silent``: one of those
+    hosts did not answer then. ``held`` are processes that
     do not come to their end. ``hung_at`` is when it was last seen to hang; ``told_hang``: it was told why. ``lined_at``
     is when a line told where its ranks stand, for who reads the logs of all hosts, 0 where none did since they went on;
     ``is_over``: its ranks were seen to be gone; ``told_end``: the line of its end was written. ``exits`` are processes
@@ -60,6 +61,7 @@ class Followed:
     held: set[int] = field(default_factory=set)
     stands: tuple[tuple[int, Doing, str], ...] = ()
     apart: tuple[tuple[int, Doing, str], ...] = ()
+    is_silent: bool = False
     hung_at: float = 0.0
     told_hang: bool = False
     lined_at: float = 0.0
@@ -183,13 +185,16 @@ class Followed:
             self.looked = now + SOON
             return None
         stands = tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()
+        was_silent, self.is_silent = self.is_silent, event is not None and bool(event.silent)
         if event is not None and event.apart:
             before, self.stands, self.apart = self.apart, (), stands
             return None if stands == before else event
         before, self.stands, self.apart = self.stands, stands, ()
         if self.hung:
             self.hung_at = now
-        if event is None or stands == before or (self.known and event.doing(Doing.FAILED)):
+        if event is None or (self.known and event.doing(Doing.FAILED)):
+            return None
+        if stands == before and not (self.is_silent and not was_silent):
             return None
         return event
 

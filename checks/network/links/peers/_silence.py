@@ -36,6 +36,37 @@ def answers_small_ones(event: Stalled, gone: Peer, waits: str, unacked: Evidence
     )
 
 
+def left(event: Stalled, gone: Peer, waits: str) -> Finding:
+    """Return that nobody in this network has the address of a host any more: no firewall and no MTU does that."""
+    first = event.ranks[0]
+    return Finding(
+        f"{gone.peer} has stopped answering: no host in the network of {gone.interface or gone.local} answers to that "
+        f"address any more (ARP); {waits}",
+        (
+            Evidence(f"no hardware address of {gone.peer}", "one, however busy its host is", "/proc/net/arp"),
+            *(
+                [Evidence(f"{gone.unacked} bytes to it, sent again {gone.tries} times", "acknowledged", gone.local)]
+                if gone.unacked
+                else []
+            ),
+            *seen(event),
+        ),
+        Fix(
+            f"see to the host {gone.peer}, its cable and its port of the switch, and start anew",
+            command=f"ping -c 3 {gone.peer}; ip neighbour show {gone.peer}",
+        ),
+        place(first.site, rank=first.rank),
+        ambiguity=Ambiguity(
+            (
+                f"the host {gone.peer} is down, frozen or asleep",
+                "its cable, or a switch on the way, is out, or it was moved to another network",
+                f"it has lost the address {gone.peer}",
+            ),
+            "ip -brief address; ip -brief link   # on its console, when it is back",
+        ),
+    )
+
+
 def never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
     """Return that a rank tries to reach another one, whose address it was told, and no packet comes back."""
     first = event.ranks[0]

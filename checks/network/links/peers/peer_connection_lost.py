@@ -58,7 +58,7 @@ from ....collectives.hangs._told import seen, short
 from ._beside_the_loss import RECEIVES, SAVES, SENT, SHARDED, of_a_save, rank_of_this_host
 from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
 from ._peers import BOOTSTRAP, CLOSED, name
-from ._silence import answers_small_ones, never_reached
+from ._silence import answers_small_ones, left, never_reached
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
 ENDED = "it came to its end first: fewer batches, a return, sys.exit"
@@ -165,6 +165,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         return
     if gone.connecting:
         yield never_reached(event, gone, waits)
+        return
+    if gone.left:
+        yield left(event, gone, waits)
         return
     unacked = Evidence(
         f"{gone.unacked} bytes to {gone.peer}, sent again {gone.tries} times",

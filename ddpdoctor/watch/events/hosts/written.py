@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 DEEP = 12  # lines of a stack
 STILL = (Doing.WAITING, Doing.STANDING)
+AWAY = (Doing.WORKING, Doing.ASKING)
 
 
 def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> str:
-    """Return the line of a host all of whose ranks wait for others, or stand; empty where that is not what was seen."""
-    still = all(each.doing in STILL and each.site and each.operation != JOINING for each in event.ranks)
+    """Return the line of a host all of whose ranks wait for others, stand, or are elsewhere; else empty.
+
+    Where one of them works while another one waits, the host itself has told of it.
+    """
+    told = (*STILL, *AWAY) if event.apart else STILL
+    still = all(each.doing in told and each.site and each.operation != JOINING for each in event.ranks)
     if not event.ranks or not still or len(event.ranks) >= event.world_size:
         return ""
     ranks = [

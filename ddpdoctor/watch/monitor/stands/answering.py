@@ -22,7 +22,7 @@ def answering(peers: Iterable[Peer]) -> tuple[Peer, ...]:
     From the address that the ranks use, so that it goes the same way.
     """
     found = list(peers)
-    silent = [each for each in found if each.silent and not (each.down or each.connecting)][:MOST]
+    silent = [each for each in found if each.silent and not (each.down or each.left or each.connecting)][:MOST]
     return tuple(replace(each, answers=True) if each in silent and _answers(each) else each for each in found)
 
 

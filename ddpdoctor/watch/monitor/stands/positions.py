@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.connections import peers
+from ddpdoctor.host.process.connections import ask_for_quiet_ones, peers
 from ddpdoctor.host.process.system_calls import asleep
 from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.source.training.polls import question
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Doing, Joining, Position, Stalled, Started
+from ddpdoctor.watch.events import Doing, Joined, Joining, Position, Stalled, Started
 from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, WAIT, inner_function
 from ddpdoctor.watch.monitor.stands.among_themselves import by_their_stores, wait_for_each_other
 from ddpdoctor.watch.monitor.stands.answering import answering
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.monitor.rank import Rank
 
 EARLY = 20.0  # seconds without a move, after which the kernel is asked whether another host is cut off: links come back
+LONGER = 2.0  # times --hang-after, for a host all of whose ranks compute: no rank of it waits, as far as is seen here
 
 
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
     """Look at all ranks, if one has not moved for long.
 
-    None unless one of them waits for others, or all ranks of this host stand still and others have more; and as long
-    as it is open whether another one works or stands still. It is told earlier where the other host is cut off.
+    None unless one of them waits for others, or none of this host's has met another one for long and others have more;
+    and as long as it is open whether another one works or stands still. It is told earlier where a host is cut off.
     """
     ranks = sorted(ranks, key=lambda each: each.rank)
     now = time.monotonic()
@@ -55,17 +57,19 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     are_kept = _all_kept_here(found, after) if len(found) < size else _nobody_is_left(found, ranks, look, after)
     is_lost = any(each.workers and each.seconds >= after for each in found)
     apart = not waits and not are_kept and not is_lost
-    if apart and not (len(found) < size and _all_stand(found, after)):
+    if apart and not (len(found) < size and (_all_stand(found, after) or _all_away(found, training, after))):
         return None
     found = found if waits else by_their_stores(found)
     if any(each.doing is Doing.RESTING for each in found):
         return None
     pids = [each.pid for each in found]
+    known = peers(pids)
+    ask_for_quiet_ones(known, pids)
     launched = {each.pid for each in training.of(Joining) if each.launched is not None or each.spawned is not None}
     others = siblings(pids, launched.intersection(pids)) if len(pids) < size else ()
     found = with_threads(found, [each.reader.base for each in ranks])
     return Stalled(
-        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=answering(peers(pids)),
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=answering(known),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "", unresolved=unresolved(pids, training),
         apart=apart,
     )  # fmt: skip
@@ -79,7 +83,10 @@ def _size(training: Training) -> int:
 
 def _is_cut_off(ranks: Iterable[Rank]) -> bool:
     """Whether the kernel knows by now that another host is out of reach, which no patience mends."""
-    return any(each.cut for each in peers(each.reader.pid for each in ranks if each.alive))
+    pids = [each.reader.pid for each in ranks if each.alive]
+    found = peers(pids)
+    ask_for_quiet_ones(found, pids)
+    return any(each.cut for each in found)
 
 
 def _all_kept_here(found: Iterable[Position], after: float) -> bool:
@@ -98,6 +105,22 @@ def _nobody_is_left(found: Sequence[Position], ranks: Iterable[Rank], look: Look
 
 def _all_stand(found: Iterable[Position], after: float) -> bool:
     return all(each.doing is Doing.STANDING and each.seconds >= after for each in found)
+
+
+def _all_away(found: Sequence[Position], training: Training, after: float) -> bool:
+    """Whether all ranks of this host have joined, and each has been elsewhere for long than in what ranks do together.
+
+    One that computes is given twice the time, unless it is in a loop that does nothing but ask.
+    """
+    joined = {each.pid for each in training.of(Joined)}
+    return all(each.pid in joined and _is_away(each, after) for each in found)
+
+
+def _is_away(each: Position, after: float) -> bool:
+    asks = each.doing in {Doing.ASKING, Doing.STANDING} or (
+        each.doing is Doing.WORKING and each.site is not None and question(each.site.file, each.site.line) is not None
+    )
+    return each.seconds >= after if asks else each.doing is Doing.WORKING and each.seconds >= LONGER * after
 
 
 def _keeps_itself(position: Position) -> bool:
