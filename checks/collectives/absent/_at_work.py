@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpdoctor.check import (
     Doing,
     Finding,
@@ -15,9 +17,11 @@ from ddpdoctor.check import (
     repeats_until,
 )
 
-from ..hangs._told import seen, where
+from ..hangs._told import seen, short, where
 from ..timeouts._longer import longer
+from ..timeouts._watchdog import named
 
+SHOWN = 8  # ranks, or logs
 OF_WORK = "let that line's work be done before the other ranks wait for it, or give the group more time than it takes"
 MADE_BEFORE = "have what the loop asks for made before the other ranks wait for this one"
 OF_LOOP = Fix(f"{MADE_BEFORE}, and let the loop end with an error after some time, so that the launcher ends them all")
@@ -70,6 +74,24 @@ def at_work(event: Stalled, beside: str) -> Finding:
         seen(event),
         mend_of_loop(busy.site) if found and busy.site else mend_of_work(busy, event),
         place(busy.site, rank=busy.rank),
+        severity=Severity.NOTE,
+    )
+
+
+def on_no_host(event: Stalled, quiet: Sequence[str]) -> Finding:
+    """Return a note on the ranks of which no log tells, while all others wait at one line; ``quiet`` are such logs."""
+    waiting = event.ranks[0]
+    others = sorted({*range(event.world_size)} - {each.rank for each in event.ranks})
+    more = f"; {', '.join(quiet[:SHOWN])} {'say' if quiet[1:] else 'says'} nothing of its ranks" if quiet else ""
+    return Finding(
+        f"{named([each.rank for each in event.ranks][:SHOWN])} wait in {waiting.operation} at {short(waiting.site)}, "
+        f"and {named(others[:SHOWN])}, of which no log tells where {'they are' if others[1:] else 'it is'}, "
+        f"{'have' if others[1:] else 'has'} not come{more}",
+        seen(event),
+        Fix(
+            "see what the host of that rank does: it can be stopped, down or busy", command="ddpdoctor stuck   # there"
+        ),
+        place(waiting.site, rank=waiting.rank),
         severity=Severity.NOTE,
     )
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from ddpdoctor.check import (
     RANKS_LINE,
@@ -60,14 +61,23 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import on_hang
 from ..hangs._kinds import Hang
-from ..hangs._lines import hang_in
+from ..hangs._lines import hang_in, waited_for_others
 from ..hangs._lost import thread_awaited, what_keeps, who_waits
 from ..hangs._told import seen, short, where
 from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._longer import USUAL, longer
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
-from ._at_work import asks, at_work, busiest, loop_around, mend_of_loop, mend_of_search, mend_of_work
+from ._at_work import (
+    asks,
+    at_work,
+    busiest,
+    loop_around,
+    mend_of_loop,
+    mend_of_search,
+    mend_of_work,
+    on_no_host,
+)
 from ._made_behind import told_by_its_file, told_unmade
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
@@ -145,6 +155,9 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
     """Yield who works or asks on one host, while ranks of the others wait for it, by the lines of all hosts."""
     if event := hang_in(record, log, Hang.WORKS):
         yield at_work(event, f"; {who_waits(event)}: no hang, as long as it ends")
+    elif event := waited_for_others(record, log):
+        telling = {each.source for each, _ in log.find(RANKS_LINE)}
+        yield on_no_host(event, sorted(Path(each).name for each in {*log.lengths} - telling))
 
 
 LIMIT = re.compile(r"Timed out waiting (\d+)ms for|failed to pass monitoredBarrier in (\d+) ms")

@@ -27,6 +27,16 @@ def hang_in(record: Record, log: Log, *hangs: Hang) -> Stalled | None:
     return event if event is not None and hang_of(event, NOTHING_TOLD) in hangs else None
 
 
+def waited_for_others(record: Record, log: Log) -> Stalled | None:
+    """Return where the ranks waited of which the lines tell, where some are on none of these hosts; else None."""
+    found = list(log.find(RANKS_LINE))
+    if not found or found[0][0] is not record:
+        return None
+    event = stalled_from((match[1] for _, match in found), whole=False)
+    alike = event is not None and len({(each.operation, each.site) for each in event.ranks}) == 1
+    return event if alike else None
+
+
 def counted(log: Log) -> tuple[str, tuple[Evidence, ...]]:
     """Return how far the ranks came, in words and as evidence, where they came not equally far; empty else."""
     counts = counts_from(match[1] for _, match in log.find(RANKS_LINE))

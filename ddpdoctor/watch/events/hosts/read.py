@@ -107,8 +107,11 @@ def _left(rank: int, by: Any, handled: Any, *line: Any) -> Left:
     return Left(pid=0, time=0.0, rank=rank, site=site, ended=True, by=str(by), handled=str(handled))
 
 
-def stalled_from(lines: Iterable[str]) -> Stalled | None:
-    """Put the last lines of all hosts together; None unless all ranks of the world stood or waited at one moment."""
+def stalled_from(lines: Iterable[str], *, whole: bool = True) -> Stalled | None:
+    """Put the last lines of all hosts together; None unless all ranks of the world stood or waited at one moment.
+
+    Not ``whole``: where some ranks are on none of these hosts, those that are have all waited at one moment.
+    """
     hosts: dict[str, tuple[float, int, tuple[Position, ...]]] = {}
     for line in lines:
         if (told := _read(line)) is not None:
@@ -116,13 +119,19 @@ def stalled_from(lines: Iterable[str]) -> Stalled | None:
     hosts = {host: told for host, told in hosts.items() if told[2]}
     ranks = sorted((rank for _, _, each in hosts.values() for rank in each), key=lambda rank: rank.rank)
     worlds = {world for _, world, _ in hosts.values()}
-    if len(hosts) < 2 or len(worlds) != 1 or [each.rank for each in ranks] != list(range(*worlds)):  # noqa: PLR2004 - several
+    if len(hosts) < 2 or len(worlds) != 1:  # noqa: PLR2004 - several
+        return None
+    (world,) = worlds
+    there = [each.rank for each in ranks]
+    some = sorted({*there}) == there and {*there} < {*range(world)}
+    waits = all(each.doing is Doing.WAITING for each in ranks)
+    if not (there == list(range(world)) if whole else some and waits):
         return None
     began = max(at - min(each.seconds for each in positions) for at, _, positions in hosts.values())
     last = min(at for at, _, _ in hosts.values())
     if began > last:
         return None  # one host's ranks had gone on, perhaps, before the other's came to wait
-    return Stalled(pid=0, time=last, ranks=tuple(ranks), world_size=len(ranks), outside=True)
+    return Stalled(pid=0, time=last, ranks=tuple(ranks), world_size=world, outside=True)
 
 
 def _read(line: str) -> tuple[str, float, int, tuple[Position, ...]] | None:

@@ -110,17 +110,22 @@ def _all_stand(found: Iterable[Position], after: float) -> bool:
 def _all_away(found: Sequence[Position], training: Training, after: float) -> bool:
     """Whether all ranks of this host have joined, and each has been elsewhere for long than in what ranks do together.
 
-    One that computes is given twice the time, unless it is in a loop that does nothing but ask.
+    One that computes is given twice the time, unless it is in a loop that does nothing but ask; and as much as it takes
+    before the first batch, when models and data are loaded.
     """
     joined = {each.pid for each in training.of(Joined)}
     return all(each.pid in joined and _is_away(each, after) for each in found)
 
 
 def _is_away(each: Position, after: float) -> bool:
-    asks = each.doing in {Doing.ASKING, Doing.STANDING} or (
-        each.doing is Doing.WORKING and each.site is not None and question(each.site.file, each.site.line) is not None
-    )
-    return each.seconds >= after if asks else each.doing is Doing.WORKING and each.seconds >= LONGER * after
+    if each.doing in {Doing.ASKING, Doing.STANDING} or (each.doing is Doing.WORKING and _only_asks(each)):
+        return each.seconds >= after
+    has_begun = each.batches or each.forwards or each.steps
+    return each.doing is Doing.WORKING and bool(has_begun) and each.seconds >= LONGER * after
+
+
+def _only_asks(each: Position) -> bool:
+    return each.site is not None and question(each.site.file, each.site.line) is not None
 
 
 def _keeps_itself(position: Position) -> bool:
