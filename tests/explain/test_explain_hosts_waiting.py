@@ -12,6 +12,10 @@ MISSED = "ddpdoctor: note DDP363 missing-ranks-at-init: ranks {} of 4 did not co
 SILENT = "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 has stopped answering: its kernel acknowledges"
 DOWN = "ddpdoctor: error DDP343 peer-connection-lost: eth0, the interface of this host at 10.0.0.2, is down: 10.0.0.1"
 SMALL = "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 answers small packets, and acknowledges nothing of"
+ABSENT = (
+    "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 has stopped answering: no host in the network of eth0 "
+    "answers to that address any more (ARP); rank 0 waits in backward at train.py:7"
+)
 GONE = "ddpdoctor: error DDP343 peer-connection-lost: no interface of this host has 10.0.0.2 any more, the address of"
 GOES_ON = 'ddpdoctor-ranks: {"host": "b"}'
 
@@ -152,3 +156,30 @@ def test_a_hang_that_the_watch_has_told_comes_before_its_interruption(ddpdoctor:
     said = explained(ddpdoctor, tmp_path, f"{SMALL} what the ranks of this host send\n{interrupted}")
     assert "error DDP343 peer-connection-lost" in said
     assert "DDP726" not in said
+
+
+LOST = "RuntimeError: Read error [10.0.0.3]:4711: Connection reset by peer. This is typically caused by a remote worker"
+ENDED = (
+    "W1130 14:08:24.564000 4 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting "
+    "down workers\n"
+    "W1130 14:08:24.564000 4 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 6 closing signal "
+    "SIGTERM"
+)
+
+
+@pytest.mark.parametrize("other", [LOST, "ValueError: label 1000 is not in 0..9"])
+def test_a_host_that_was_ended_from_outside_is_told_before_what_the_others_lost(
+    ddpdoctor: Run, tmp_path: Path, other: str
+) -> None:
+    """Unless another host failed of something else than the loss of this one."""
+    trace = f'Traceback (most recent call last):\n  File "/home/user/train.py", line 7, in <module>\n    x()\n{other}'
+    said = explained(ddpdoctor, tmp_path, trace, ENDED)
+    assert ("DDP411 killed-by-scheduler: torchrun received SIGTERM" in said) == (other is LOST), said
+
+
+def test_an_address_that_nobody_has_any_more_is_no_matter_of_size(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Nor of a firewall: what remains is the host, its cable or its address."""
+    said = explained(ddpdoctor, tmp_path, ABSENT)
+    assert "10.0.0.2 stopped answering in the training: no host answered to that address any more (ARP)" in said
+    assert "is down, frozen or asleep; or its cable" in said
+    assert "MTU" not in said

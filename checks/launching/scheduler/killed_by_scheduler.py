@@ -126,7 +126,9 @@ def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
     )
 
 
-LOST = re.compile(r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|failed \(exitcode: 1\)|ChildFailedError")
+LOST = re.compile(
+    r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|failed \(exitcode: 1\)|ChildFailedError"
+)
 """What the ranks of other hosts fail of when those of one are gone, and what their launcher says of it."""
 
 

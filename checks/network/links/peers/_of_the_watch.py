@@ -12,7 +12,7 @@ OF_ITS_OWN = (
 )
 OF_A_PEER = (
     r"ddpdoctor: error DDP343 peer-connection-lost: (?P<peer>[\w.:-]+) "
-    r"(?:has stopped answering|(?P<small>answers small packets))[^\n]*"
+    r"(?:has stopped answering(?:: (?P<arp>no host in the network))?|(?P<small>answers small packets))[^\n]*"
 )
 ALIVE = rf"{RANKS}|ddpdoctor: error DDP343 peer-connection-lost: "
 UNTIL_THE_END = "both hosts reach each other until the training ends"
@@ -40,17 +40,33 @@ def of_a_peer(record: Record, match: re.Match[str], log: Log) -> Finding:
     return Finding(
         f"{address} answered small packets, and acknowledged nothing of what the ranks of this host sent"
         if match["small"]
-        else f"{address} stopped answering in the training: its kernel acknowledged nothing of what this host sent",
+        else f"{address} stopped answering in the training: "
+        + (
+            "no host answered to that address any more (ARP)"
+            if match["arp"]
+            else "nothing of what this host sent was acknowledged"
+        ),
         (record.proof(match, UNTIL_THE_END),),
         Fix("see to that host and the network to it, and start anew", command=f"ping -c 3 {address}"),
         record.place,
-        ambiguity=_of_silence(address, is_up=is_up),
+        ambiguity=_of_absence(address, is_up=is_up) if match["arp"] else _of_silence(address, is_up=is_up),
     )
 
 
 def _tells_more(record: Record, log: Log) -> bool:
     """Whether another host went on after that: its watch has said what its ranks wait for."""
     return any(each.source != record.source for each, _ in log.find(ALIVE))
+
+
+def _of_absence(address: str, *, is_up: bool) -> Ambiguity:
+    return Ambiguity(
+        (
+            *(() if is_up else (f"the host {address} is down, frozen or asleep",)),
+            "its cable, or a switch on the way, is out, or it was moved to another network",
+            f"it has lost the address {address}",
+        ),
+        "ip -brief address; ip -brief link   # on that host",
+    )
 
 
 def _of_silence(address: str, *, is_up: bool) -> Ambiguity:

@@ -178,12 +178,17 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         yield answers_small_ones(event, gone, waits, unacked)
         return
     yield Finding(
-        f"{gone.peer} has stopped answering: its kernel acknowledges nothing of what this host sends; {waits}",
+        f"{gone.peer} has stopped answering: nothing of what this host sends is acknowledged; {waits}",
         (unacked, *seen(event)),
         Fix(f"see to the host {gone.peer} and the network to it, and start anew", command=f"ping -c 3 {gone.peer}"),
         place(waiting.site, rank=waiting.rank),
         ambiguity=Ambiguity(
-            (f"the host {gone.peer} is down or frozen", "the network to it broke", "large packets are lost (MTU)"),
+            (
+                f"the host {gone.peer} is down or frozen",
+                "the network to it broke",
+                "a firewall on one of the two, or between, drops what it let through before",
+                "large packets are lost (MTU)",
+            ),
             f"ping -c 3 {gone.peer}; ping -c 3 -M do -s 1472 {gone.peer}",
         ),
     )
