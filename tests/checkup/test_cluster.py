@@ -529,6 +529,23 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     assert with_reported((told,), {"b": findings_data([result])}, "a") == (told,)
 
 
+def test_what_a_host_says_of_itself_names_it_in_the_report_of_another_one() -> None:
+    """There "this host" would be the one that reports; of several it stays, and the place says who they are."""
+    own = Finding("no name of this host", (Evidence("this host's", "a name"),), Fix("name this host"), Place())
+    own = replace(own, severity=Severity.ERROR, ambiguity=Ambiguity(("this host is new",), "hostname"))
+    result = Result("DDP301", "hostname-loopback", "network", "", Status.PASSED, ())
+    said = findings_data([replace(result, findings=(own,))])
+
+    ((told,), (both,)) = (
+        with_reported((result,), dict.fromkeys(hosts, said), "a")[0].findings for hosts in ("b", "bc")
+    )
+    assert told.ambiguity is not None
+    assert (told.message, told.evidence[0].seen, told.fix.summary, told.ambiguity.causes) == (
+        "no name of b", "b's", "name b", ("b is new",)
+    )  # fmt: skip
+    assert (both.message, both.place.host) == ("no name of this host", "b, c")
+
+
 def test_an_effect_of_what_is_found_of_a_host_is_left_out_there_alone() -> None:
     """Two hosts of number 0: that the second one does not own the master's address says nothing more."""
     cause, effect = (find_check(load_checks(), code) for code in ("DDP366", "DDP356"))

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ddpdoctor.host.limits import gather_limits, human_size
+from ddpdoctor.host.temporary import Temporary, gather_temporary
 from ddpdoctor.host.versions import gather_versions, has_rpath
 
 
@@ -192,3 +195,27 @@ def test_another_nccl_on_the_loaders_path_is_found(tmp_path: Path) -> None:
 def test_sizes_are_read_by_people() -> None:
     """Binary units, one digit."""
     assert [human_size(size) for size in (5, 2**20, 3 * 2**30, 2**50)] == ["5 B", "1.0 MiB", "3.0 GiB", "1024.0 TiB"]
+
+
+def test_where_temporary_files_go(tmp_path: Path) -> None:
+    """To the folder that TMPDIR names; where that is not there, to the next one, of which nothing is said."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").write_text("")
+    usual = (str(tmp_path / "here"),)
+    assert gather_temporary({"TMPDIR": usual[0]}, usual) == Temporary(usual[0], "TMPDIR")
+    assert gather_temporary({}, usual) == Temporary(usual[0])
+    for name, problem in (("gone", "it is not there"), ("file", "it is no folder")):
+        folder = str(tmp_path / name)
+        assert gather_temporary({"TMPDIR": "", "TEMP": folder}, usual) == Temporary(folder, "TEMP", problem, usual[0])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone mounts")
+def test_a_temporary_folder_that_is_full_or_read_only(tmp_path: Path) -> None:
+    """Also for root, who is allowed everything."""
+    look = f"from ddpdoctor.host.temporary import *; print(gather_temporary(dict(TMPDIR={str(tmp_path)!r})).problem)"
+    for options, problem in (("ro", "read-only"), ("size=1m", "kB are free"), ("size=64m,nr_inodes=1", "inodes")):
+        script = f'mount -t tmpfs -o {options} t {tmp_path} && exec {sys.executable} -c "{look}"'
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+        assert problem in done.stdout, options

@@ -102,6 +102,8 @@ class Session:
             return self._joined(report, show, ends_at)
         if self.meeting.report(findings_data(each for each in report.results if each.code not in self.told)):
             click.echo(self._short(report))
+            for each in report.faults:
+                say(each)
             return None
         for result in report.results:
             show.result(result)
