@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,19 +71,26 @@ def trained(hosts: Hosts, folder: Path, training: Training) -> Trained:
                 str(folder / "train.py"), environ=hosts.environ(host, {"NNODES": None, "NODE_RANK": None, **ranks}),
                 output=stack.enter_context(log.open("w")), apart=True,
             ))  # fmt: skip
-        try:
-            assert _said(logs, {0: "in training"}, STARTS), logs[0].read_text()
+        with ended(hosts, running):
+            assert said(logs, {0: "in training"}, STARTS), logs[0].read_text()
             if training.happens is not None:
                 training.happens()
-            _said(logs, training.until or {0: "this is never said"}, training.patience)
-        finally:
-            for pid in pids(hosts):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            for process in running:
-                process.wait(20)
+            said(logs, training.until or {0: "this is never said"}, training.patience)
     done = subprocess.run([*DDPDOCTOR, "explain", *logs], capture_output=True, text=True, check=False)
     return Trained(tuple(each.read_text() for each in logs), " ".join(done.stdout.split()))
+
+
+@contextmanager
+def ended(hosts: Hosts, running: Iterable[subprocess.Popen[str]]) -> Iterator[None]:
+    """End all processes of the hosts afterwards, and wait for those that were started there."""
+    try:
+        yield
+    finally:
+        for pid in pids(hosts):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in running:
+            process.wait(20)
 
 
 def pids(hosts: Hosts, *which: int) -> Iterator[int]:
@@ -94,7 +101,8 @@ def pids(hosts: Hosts, *which: int) -> Iterator[int]:
         yield from map(int, done.stdout.split())
 
 
-def _said(logs: list[Path], words: Mapping[int, str], seconds: float) -> bool:
+def said(logs: list[Path], words: Mapping[int, str], seconds: float) -> bool:
+    """Wait until each of these words stands in the log of its host; return whether it does."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         if all(text in logs[host].read_text(errors="replace") for host, text in words.items()):

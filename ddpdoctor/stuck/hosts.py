@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -23,6 +24,7 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {}"
 NAME = "{}"  # in a command: the host
 STARTS = 60.0  # seconds that the way there, and Python on a busy host, may take beside the look itself
 AT_ONCE = 32
+GREETINGS = 16  # lines that begin as a report does
 MOST_SAID = 200  # characters of why there is no look
 
 
@@ -90,12 +92,21 @@ def _look(host: str, words: list[str], deadline: float) -> Looked:
         except subprocess.TimeoutExpired:
             _end(process.pid)
             return Looked(host, "", f"no answer within {deadline:.0f} s")
-    with suppress(ValueError, RecursionError):
-        if isinstance(json.loads(out), dict):
-            return Looked(host, out, "")
+    if report := _report(out):
+        return Looked(host, report, "")
     said = [line.strip() for line in (errors or out).splitlines() if line.strip()]
     why = said[-1].removeprefix("ddpdoctor: ")[:MOST_SAID] if said else "it says nothing"
     return Looked(host, "", f"{why} (exit status {process.returncode})")
+
+
+def _report(said: str) -> str:
+    """Return the report in what a host has said; a shell that it went through can have greeted before (.bashrc)."""
+    for begins in [found.start() for found in re.finditer(r"^\{", said, re.MULTILINE)][:GREETINGS]:
+        with suppress(ValueError, RecursionError):
+            found, end = json.JSONDecoder().raw_decode(said, begins)
+            if "ranks" in found or "schema" in found:
+                return said[begins:end]
+    return ""
 
 
 def _end(pid: int) -> None:

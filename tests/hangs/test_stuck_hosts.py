@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +14,8 @@ from helpers import Run
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.stuck import hosts
 from ddpdoctor.stuck.hosts import SSH, look_on, named, reaching
+from ddpdoctor.stuck.looks.spy import py_spy
+from ddpdoctor.watch.monitor.seen import usage
 
 COMMAND = ("/opt/my env/bin/python", "-m", "ddpdoctor", "stuck")
 
@@ -63,3 +67,40 @@ def test_a_host_without_a_training_is_told(ddpdoctor: Run) -> None:
         "ddpdoctor: no look on any host; a: a is down (exit status 1); b: b is down (exit status 1)\n"
     )
     assert ddpdoctor("stuck", "--hosts", "a", "7").stderr.startswith("ddpdoctor: --hosts takes no PID")
+
+
+GREETS = r"""
+import json
+print("Welcome to {}\n{{this is no report}}")
+print(json.dumps({"schema": "ddpdoctor-report/2", "x": 1}, indent=2) + "\nlogout")
+"""
+
+
+def test_a_shell_that_greets_does_not_hide_the_report() -> None:
+    """A line of .bashrc that prints stands before what ssh brings, and one of .bash_logout behind it."""
+    (looked,) = look_on(["a"], shlex.join([sys.executable, "-c", GREETS, "{}"]), 1.0)
+    assert json.loads(looked.report) == {"schema": "ddpdoctor-report/2", "x": 1}
+
+
+def test_a_py_spy_that_no_path_leads_to_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`pip install --user` writes it to ~/.local/bin, which is not on the PATH of what ssh starts."""
+    program = tmp_path / "bin/py-spy"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    kept = tmp_path / "lib/py_spy-0.4.3.dist-info"
+    kept.mkdir(parents=True)
+    (kept / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.4.3\n")
+    (kept / "RECORD").write_text("../bin/py-spy,,\n")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert py_spy() == str(program)
+
+
+def test_what_has_led_to_the_look_is_no_work_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a rank is the first process of a container, the daemon by which somebody came in is below it."""
+    monkeypatch.setattr(usage.os, "getpid", lambda: 40)
+    parents = {40: 30, 30: 20, 20: 1, 7: 1, 1: 0}
+    assert usage._without_own(parents, {1}) == {40: 30, 30: 20, 7: 1, 1: 0}
+    assert usage._without_own(parents, {7}) == parents

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.engine import result
-from ddpdoctor.findings import Report, Result, Severity, Status
+from ddpdoctor.findings import Finding, Report, Result, Severity, Status
 from ddpdoctor.stuck.looks.gpus import waited_for
 from ddpdoctor.stuck.told.text import by_worker, where
 from ddpdoctor.stuck.waits.polled import asked_text
@@ -39,8 +40,20 @@ def verdict(sighting: Sighting, checks: Iterable[Check], seconds: float) -> Verd
     dispatcher = Dispatcher(checks)
     stands = any(each.doing is not Doing.WORKING for each in event.ranks)
     found = list(dispatcher.see_of(sighting.told(), event)) if stands else []
+    found = [Found(each.check, _with_its_host(each.finding, sighting)) for each in found]
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
     return Verdict(_by_gpus(sighting) or _said(event, report), report)
+
+
+def _with_its_host(finding: Finding, sighting: Sighting) -> Finding:
+    """Return a finding with the host of its rank, where there are several: processes have other numbers on each."""
+    seen = next((each for each in sighting.ranks if each.position.rank == finding.place.rank), None)
+    if seen is None or len({each.host for each in sighting.ranks}) == 1:
+        return finding
+    own = re.compile(rf"\b{seen.position.pid}\b(?!.*#)")
+    lines = (f"{line}   # on {seen.host}" if own.search(line) else line for line in finding.fix.command.splitlines())
+    fix = replace(finding.fix, command="\n".join(lines))
+    return replace(finding, fix=fix, place=replace(finding.place, host=seen.host))
 
 
 def of_launcher(event: LauncherWaits, checks: Iterable[Check], seconds: float) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -85,7 +86,7 @@ def usages(pids: Iterable[int], *, helpers: bool = True, threads: Mapping[int, i
     """
     children: dict[int, list[int]] = {}
     wanted = set(pids)
-    for pid, parent in _parents().items() if wanted and helpers else ():
+    for pid, parent in _without_own(_parents(), wanted).items() if wanted and helpers else ():
         children.setdefault(parent, []).append(pid)
     return {pid: found for pid in wanted if (found := _usage(pid, (threads or {}).get(pid, 0), children, wanted))}
 
@@ -108,6 +109,17 @@ def _state(pid: int, thread: int) -> str:
         letter = Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
         return {"R": psutil.STATUS_RUNNING, "D": psutil.STATUS_DISK_SLEEP}.get(letter, psutil.STATUS_SLEEPING)
     return ""
+
+
+def _without_own(parents: dict[int, int], wanted: set[int]) -> dict[int, int]:
+    """Leave out what has led from one of these processes to this one, which looks: that is no work of a rank.
+
+    Where a rank is the first process of a container, the daemon by which somebody came in is below it.
+    """
+    pid = os.getpid()
+    while (parent := parents.get(pid)) is not None and parent not in wanted:
+        pid = parent
+    return {each: above for each, above in parents.items() if each != pid} if parent is not None else parents
 
 
 def _parents() -> dict[int, int]:
