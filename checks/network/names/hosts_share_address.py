@@ -9,7 +9,8 @@ rank connects to the address that the other one has told, and reaches itself or 
 ## How to be sure
 
 `hostname -I` on each host: the same address is in two of these lists. `ddpdoctor check` on all hosts compares the
-addresses that gloo and NCCL would use. Where it is that of a bridge (docker0), which each host has for itself, the
+addresses that gloo and NCCL would use; where one of them did not come to the meeting for that, `ddpdoctor explain` over
+the logs of all hosts does. Where it is that of a bridge (docker0), which each host has for itself, the
 host's own name leads to it (`getent hosts $(hostname)`), and the other hosts reach it at another interface.
 
 ## How to mend it
@@ -26,9 +27,25 @@ Holds for all versions. Source: docs.docker.com, "Bridge network driver"; gloo/t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is_loopback, probe
+from ddpdoctor.check import (
+    HOST_LINE,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    is_loopback,
+    log_pattern,
+    probe,
+)
+
+from ..._hosts.cluster import groups, hosts_to_compare
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Host
@@ -56,18 +73,32 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
             if reached := _reached_elsewhere(cluster, address, use):
                 yield _of_bridges(hosts, address, name, reached)
                 continue
-            yield Finding(
-                f"{', '.join(each.place for each in hosts[:4])} have the same address, {address}, for {name}",
-                tuple(
-                    Evidence(f"{address} on {each.interface_of(address)}", "an address of its own", each.name)
-                    for each in hosts[:8]
-                ),
-                Fix(
-                    "start containers in the network of their host; give copied machines an address each",
-                    command="docker run --network=host ...   # on each host",
-                ),
-                Place(host=same[0].name),
-            )
+            yield _of_copies(hosts, address, name)
+
+
+@log_pattern(HOST_LINE)
+def of_hosts_that_did_not_meet(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare them by their lines: what the master answers to one goes to the other, which knows nothing of it."""
+    for address, hosts in groups(hosts_to_compare(record, log), lambda host: host.gloo or None):
+        if len(hosts) > 1 and not is_loopback(address):
+            yield replace(_of_copies(hosts, address, "gloo"), place=replace(record.place, host=hosts[1].name))
+
+
+def _of_copies(hosts: list[Host], address: str, name: str) -> Finding:
+    return Finding(
+        f"{', '.join(each.place for each in hosts[:4])} have the same address, {address}, for {name}",
+        tuple(Evidence(_with_interface(each, address), "an address of its own", each.name) for each in hosts[:8]),
+        Fix(
+            "start containers in the network of their host; give copied machines an address each",
+            command="docker run --network=host ...   # on each host",
+        ),
+        Place(host=hosts[1].name),
+    )
+
+
+def _with_interface(host: Host, address: str) -> str:
+    name = host.interface_of(address) or (host.gloo_interface if host.gloo == address else host.nccl_interface)
+    return f"{address} on {name}" if name else address
 
 
 def _reached_elsewhere(cluster: Cluster, address: str, use: str) -> dict[str, str]:
