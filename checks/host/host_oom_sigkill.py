@@ -10,7 +10,8 @@ or has many workers.
 ## How to be sure
 
 `dmesg -T | grep -i 'killed process'`; the log of Slurm says "oom_kill event" or "exceeded memory limit", LSF's says
-TERM_MEMLIMIT, PBS's "job killed: mem", Kubernetes says OOMKilled. Without such a line, exit code -9 tells only that
+TERM_MEMLIMIT, PBS's "job killed: mem", Kubernetes says OOMKilled, Ray's monitor "Workers (tasks / actors) killed due
+to memory pressure (OOM)". Without such a line, exit code -9 tells only that
 somebody sent SIGKILL: a scheduler or a person can, too.
 
 ## How to mend it
@@ -28,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 from ._exits import died_by, process
 
@@ -50,6 +51,15 @@ ENDED = (
     r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|closing signal SIGHUP|CANCELLED AT"
     r"|terminated with code (?!-9\b)-?\d+\. Forcefully terminating all"  # Lightning, which then kills itself as well
 )
+RAYS = r"\b[1-9]\d{0,5} Workers? \(tasks / actors\) killed due to memory pressure \(OOM\)[^\n]{0,120}"
+LOST = (
+    r"ActorDiedError|WorkerCrashedError|RayActorError|ray\.exceptions\.OutOfMemoryError|Worker exit type: SYSTEM_ERROR"
+)
+OF_RAY = Fix(
+    "let the workers of a node take less memory together, or have Ray start fewer of them there",
+    command="ray memory --stats-only; ray logs raylet.out -ip IP_OF_THE_NODE   # which workers were the largest",
+    diff="-resources_per_worker={'GPU': 1}\n+resources_per_worker={'GPU': 1, 'CPU': 16}",
+)
 FIX = Fix(
     "let the ranks of a host take less memory together, or give the job more",
     command="#SBATCH --mem=0   # all of the node's; docker run --memory=..., Kubernetes: resources.limits.memory",
@@ -66,6 +76,20 @@ def by_the_kernel(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "memory for all ranks and their workers"),),
         FIX,
         record.place,
+    )
+
+
+@log_pattern(RAYS, context=(LOST,))
+def by_ray(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Ray ends tasks to spare memory and tries them again: it is a cause where a worker is missed afterwards."""
+    lost = log.first(LOST)
+    if lost is None:
+        return
+    yield Finding(
+        "Ray's memory monitor ended a worker: the node has hardly any memory left",
+        (record.proof(match, "memory for all workers of the node"), lost[0].proof(lost[1])),
+        OF_RAY,
+        Place(host=record.node),
     )
 
 

@@ -45,8 +45,8 @@ SIZE = (
     r"|input tensor must be the same size as output size times world size"
     r"|ProcessGroupGloo::\w+: invalid tensor size at index \d+ \(expected \([\d, ]*\), got \([\d, ]*\)\)"
     r"|outputShape\[0\] \* worldSize == inputShape\[0\] \(\d+ vs\. \d+\)"
-    r"|Split sizes doesn't match total dim 0 size"
 )
+SPLITS = r"Split sizes doesn't match total dim 0 size"
 DTYPE = (
     r"Invalid usage of tensors with different dtypes|ProcessGroupGloo::\w+: invalid tensor type at index \d+"
     r"|All tensor operands to scatter/gather must have the same type"
@@ -90,6 +90,23 @@ def of_another_size(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "make the buffer from what is sent, in each call: a last batch is smaller",
             diff="+out = torch.empty(dist.get_world_size() * part.shape[0], *part.shape[1:], dtype=part.dtype, "
             "device=part.device)\n dist.all_gather_into_tensor(out, part)",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(SPLITS)
+def of_other_splits(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Each rank adds up its own splits: no other rank is asked yet."""
+    yield Finding(
+        "all_to_all_single got splits that do not add up to the rows of their tensor on this rank",
+        (record.proof(match, "sum(input_split_sizes) == input.shape[0], sum(output_split_sizes) == output.shape[0]"),),
+        Fix(
+            "count the rows of this very batch, tell the other ranks, and make the output from what they tell",
+            diff="+sent = torch.tensor(input_splits, device=tokens.device)   # adds up to tokens.shape[0]\n"
+            "+got = torch.empty_like(sent)\n+dist.all_to_all_single(got, sent)\n"
+            "+out = tokens.new_empty(int(got.sum()), *tokens.shape[1:])\n"
+            " dist.all_to_all_single(out, tokens, got.tolist(), sent.tolist())",
         ),
         record.place,
     )

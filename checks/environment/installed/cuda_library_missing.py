@@ -48,6 +48,22 @@ def of_vllm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"Failed to open (?P<library>libnvidia-ml\.so[.\d]{0,8})")
+def of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL asks the driver's own library about the GPUs; a container has it from the host, where it is asked for."""
+    library = match["library"]
+    yield Finding(
+        f"NCCL does not find {library}, the driver's library that tells about the GPUs",
+        (record.proof(match, "the library of the running driver"),),
+        Fix(
+            "give the container the driver's tools; on a host, install the driver whole, and restart after an upgrade",
+            command="ldconfig -p | grep libnvidia-ml; nvidia-smi -L\n"
+            "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(
     r"(?:ImportError|OSError): "
     r"(?P<library>lib(?:cu(?:dart|blas|blasLt|dnn|fft|rand|solver|sparse|pti)|nccl|nvrtc|nvToolsExt)[\w-]*"

@@ -6,7 +6,8 @@ Frameworks reach into torch's private names (`_use_replicated_tensor_module`, `_
 from one release to the next: "'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",
 "cannot import name 'log' from 'torch.distributed.elastic.agent.server.api'". Behaviour changes too: SyncBatchNorm of
 torch 1.3 and older wants "at least 3D input (got 2D input)", where BatchNorm1d, which it replaced, takes two
-dimensions.
+dimensions. What a process group is made from changes as well: "TypeError: __init__(): incompatible constructor
+arguments", raised within torch's own `new_group`, with torch._C._distributed_c10d.ProcessGroup among the types.
 
 ## How to be sure
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 from ...model._logs import is_private
 from ..torch_build._distributed import EXTENSION, is_missing_with
@@ -38,6 +39,7 @@ from ._since import EARLIER, SINCE, UNTIL
 
 AILMENT = Ailment("DDP119", Severity.ERROR)
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
+TORCHS = re.compile(r"(?:site|dist)-packages[/\\]torch[/\\]")
 CHANGED = ("SyncBatchNorm", "compile", "_six")  # came with torch 1.1 and 2.0; went with torch 2.0
 
 
@@ -86,6 +88,37 @@ def of_a_reducer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             record.place,
         )
+
+
+@log_pattern(
+    r"TypeError: __init__\(\): incompatible constructor arguments\."
+    r"[^\0]{0,200}?torch\._C\._distributed_c10d\.(?P<kind>ProcessGroup\w{0,20})\("
+)
+def of_the_compiled_part(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise torch's own Python code that calls its compiled part with what that does not take."""
+    if not record.frames or TORCHS.search(record.frames[-1].file) is None:
+        return
+    caller = next((each for each in reversed(record.frames) if TORCHS.search(each.file) is None), None)
+    yield Finding(
+        f"torch's Python code does not fit its compiled {match['kind']}: it calls it as another version would",
+        (record.proof(match, "arguments that this torch's compiled part takes"),),
+        Fix(
+            "leave out the options of the group that this torch takes otherwise, or install one torch, and a framework "
+            "that was made for it",
+            command="pip list | grep -iE '^(torch|megatron|deepspeed|lightning|accelerate)'; pip install "
+            "--force-reinstall --no-deps torch==$(python -c 'import torch; print(torch.__version__.split(\"+\")[0])')",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                f"{caller.file}:{caller.line} hands over options (pg_options) of another version of torch"
+                if caller
+                else "the options (pg_options) are those of another version of torch",
+                "torch's Python files and its compiled part are of two versions, one installed over the other",
+            ),
+            "python -c 'import torch; print(torch.__version__, torch.__file__)'; pip check",
+        ),
+    )
 
 
 @log_pattern(r"ValueError: expected at least 3D input \(got 2D input\)")

@@ -35,6 +35,24 @@ from ._modules import BINARY, DISTRIBUTIONS, missing, of_another_version, shadow
 
 AILMENT = Ailment("DDP426", Severity.ERROR)
 FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load\b|Unpickler)")
+SYSTEM = {
+    "GL": "apt-get install -y libgl1   # or: pip uninstall -y opencv-python; pip install opencv-python-headless",
+    "EGL": "apt-get install -y libegl1",
+    "GLU": "apt-get install -y libglu1-mesa",
+    "OSMesa": "apt-get install -y libosmesa6",
+    "gthread": "apt-get install -y libglib2.0-0",
+    "glib": "apt-get install -y libglib2.0-0",
+    "SM": "apt-get install -y libsm6 libxext6 libxrender1",
+    "Xext": "apt-get install -y libsm6 libxext6 libxrender1",
+    "Xrender": "apt-get install -y libsm6 libxext6 libxrender1",
+    "sndfile": "apt-get install -y libsndfile1",
+    "gomp": "apt-get install -y libgomp1",
+    "ibverbs": "apt-get install -y libibverbs1 ibverbs-providers",
+    "rdmacm": "apt-get install -y librdmacm1",
+    "numa": "apt-get install -y libnuma1",
+    "aio": "apt-get install -y libaio-dev   # DeepSpeed's offload to NVMe",
+}
+"""Libraries that packages load and no wheel brings, by what their name begins with, and Debian's package of each."""
 OWN = re.compile(r"(?:site|dist)-packages[/\\]")
 
 
@@ -159,6 +177,24 @@ def of_compiled(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         said,
         (record.proof(match, "packages that are built for each other"),),
         Fix("install versions that fit each other", command=mend),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?:ImportError|OSError): (?P<library>lib(?:" + "|".join(map(re.escape, SYSTEM)) + r")[\w-]{0,20}\.so[.\d]{0,12})"
+    r": cannot open shared object file",
+    plain=True,
+)
+def of_the_system(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find a library that no wheel brings: an image without a screen, or without the system's packages."""
+    library = match["library"]
+    name = next(each for each in SYSTEM if library.startswith(f"lib{each}"))
+    asks = _asking(record, "torch")
+    yield Finding(
+        f"{library} is not installed on this host" + (f", and {asks} is made to load it" if asks else ""),
+        (record.proof(match, "a library of the system"),),
+        Fix("install the system's package on each host, or into the image", command=SYSTEM[name]),
         record.place,
     )
 

@@ -7,6 +7,8 @@ every rank by an assertion or a ValueError that names the rule: "When using pipe
 specified", "Can not use sequence parallelism without tensor parallelism", "pipeline-model-parallel size should be
 greater than 1 with interleaved schedule", "num_moe_experts must be non None to use expert-parallel", "Using tensor
 model parallelism or context parallelism require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1".
+"The number of contiguous micro-batches in a virtual pipeline stageshould range in [PP=6 , M=3]" comes with the first
+step: of 6 stages and 3 micro-batches.
 
 ## How to be sure
 
@@ -45,8 +47,10 @@ RULES = (
     r"|(?:When interleaved schedule is used, )?pipeline-model-parallel size should be greater than [12][^\n]{0,80}"
     r"|num_(?:moe_)?experts must be non None to use expert[- ](?:model )?parallel(?:ism)?"
     r"|--(?:overlap-param-gather|use-torch-fsdp2|ckpt-format|use-distributed-optimizer)\b[^\n]{0,40}"
-    r" (?:only supported|not supported|requires)\b[^\n]{0,120})"
+    r" (?:only supported|not supported|requires)\b[^\n]{0,120}"
+    r"|The number of contiguous micro-batches in a virtual pipeline stage ?should range in \[PP=\d+ ?, M=\d+\])"
 )
+MICROBATCHES = re.compile(r"range in \[PP=(?P<stages>\d+) ?, M=(?P<count>\d+)\]")
 OF_GPUS = Fix(
     "set it in the launch, before Python starts", command="CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun ... pretrain_gpt.py"
 )
@@ -91,9 +95,25 @@ def by_its_place(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 def _refused(record: Record, match: re.Match[str], rule: str) -> Finding:
+    if (found := MICROBATCHES.search(rule)) and int(found["stages"]) > int(found["count"]):
+        return _too_few_microbatches(record, match, int(found["stages"]), int(found["count"]))
     return Finding(
         f"Megatron refuses the settings: {rule.strip()}",
         (record.proof(match, "settings that keep this rule"),),
         next((fix for pattern, fix in FIXES if re.search(pattern, rule)), BOTH),
+        record.place,
+    )
+
+
+def _too_few_microbatches(record: Record, match: re.Match[str], stages: int, count: int) -> Finding:
+    """Explain a rule that names a range from which nothing can be taken."""
+    return Finding(
+        f"the {stages} stages of the interleaved pipeline get {count} micro-batches a step, and need {stages} or more",
+        (record.proof(match, f"{stages} micro-batches or more"),),
+        Fix(
+            "make a step of more micro-batches, or leave the virtual stages out; "
+            "micro-batches = global batch / (micro batch x data parallel ranks)",
+            command=f"... --global-batch-size $((MICRO_BATCH * DATA_PARALLEL * {stages}))   # or a multiple of it",
+        ),
         record.place,
     )

@@ -7,6 +7,9 @@ T4, P100 and RTX 20xx are older: "Your setup doesn't support bf16/gpu", "FlashAt
 newer", "Bfloat16 is only supported on GPUs with compute capability of at least 8.0". Each rank ends before its first
 step; on hosts with different GPUs only those of the older ones.
 
+Transformer Engine leaves the choice of a kernel to cuBLASLt: "cuBLAS Error: the requested functionality is not
+supported" means that it has none, for this GPU or for these shapes and addresses.
+
 ## How to be sure
 
 `python -c "import torch; print(torch.cuda.get_device_name(), torch.cuda.get_device_capability())"` on each host.
@@ -26,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP1567", Severity.ERROR)
 FLASH = Fix(
@@ -57,4 +60,31 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "a GPU of compute capability 8.9" if match["fp8"] else "one of compute capability 8.0"),),
         HALF if match["bf16"] else FLASH if match["flash"] else EIGHT,
         record.place,
+    )
+
+
+@log_pattern(
+    r"cublaslt_gemm\.cu:\d+ in function (?P<function>\w{1,60}): "
+    r"cuBLAS Error: (?P<why>the requested functionality is not supported)"
+)
+def of_a_product(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Transformer Engine asked cuBLASLt for a product of matrices, and it has no kernel for it."""
+    yield Finding(
+        "cuBLAS has no kernel for a product of matrices that Transformer Engine asked for on this GPU",
+        (record.proof(match, "a precision, shapes and addresses that this GPU's cuBLAS takes"),),
+        Fix(
+            "see whether it goes in bfloat16; then pad what is multiplied, or bring the versions together",
+            diff="-with te.autocast(enabled=True, recipe=recipe):\n+with te.autocast(enabled=False):   # for a try",
+            command="python -c 'import torch; print(torch.cuda.get_device_name(), torch.cuda.get_device_capability(), "
+            "torch.version.cuda)'; pip list | grep -iE 'transformer.engine|cublas'",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "in FP8 both sides of a product have to be multiples of 16 (rows of a batch, a vocabulary's size)",
+                "a weight, or its gradient, is a view that begins at no multiple of 16 bytes, as uneven shards do",
+                "this GPU is newer than the cuBLAS that is loaded, or has no such kernel at all",
+            ),
+            "CUBLASLT_LOG_LEVEL=2 torchrun ... 2>&1 | grep -m3 -iE 'cublasLt.*(not supported|alignment|status)'",
+        ),
     )

@@ -7,7 +7,9 @@ memory. Its CUDA backend hands a file descriptor from rank to rank through a soc
 serves one host: with ranks of another, or of a container with its own /tmp, "Failed to send fd: No such file or
 directory". The NCCL backend registers memory with the group's communicator, which only a first collective makes:
 "Failed to window register segment", "invalid argument". Builds of torch up to 2.5 that were made for an old kernel say
-"requires pidfd_open and pidfd_getfd support".
+"requires pidfd_open and pidfd_getfd support". A backend is chosen by
+`symm_mem.set_backend` or TORCH_SYMMMEM, and a build that has none of that name says "SymmetricMemory does not find
+allocation backend NVSHMEM".
 
 ## How to be sure
 
@@ -21,7 +23,7 @@ With NCCL, a collective on the group first. Elsewhere a later torch.
 ## Versions and sources
 
 Of reports with torch 2.5 to 2.12; not run here. Source: torch/csrc/distributed/c10d/symm_mem; pytorch/pytorch#171495,
-pytorch/pytorch#188567.
+pytorch/pytorch#188567, pytorch/pytorch#157321.
 """
 
 from __future__ import annotations
@@ -75,6 +77,23 @@ def by_a_window(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "env | grep NCCL_; NCCL_DEBUG=WARN torchrun ... 2>&1 | grep -m3 'NCCL WARN'",
         ),
+    )
+
+
+@log_pattern(r"SymmetricMemory does not find allocation backend (?P<name>\w{1,40})")
+def by_no_backend(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The backend is asked for by name, and this build of torch has not registered one of that name."""
+    name = match["name"]
+    yield Finding(
+        f"this build of torch has no backend {name} for symmetric memory",
+        (record.proof(match, "a backend that this build has: CUDA, on a GPU of NVIDIA"),),
+        Fix(
+            "leave the choice to torch, which takes what it was built with; or install a build that has the backend",
+            diff=f'-symm_mem.set_backend("{name}")\n',
+            command="unset TORCH_SYMMMEM   # the variable asks for it, too\n"
+            "pip list | grep -iE '^(torch|nvidia-nvshmem|nvidia-nccl)'",
+        ),
+        record.place,
     )
 
 

@@ -8,7 +8,8 @@ transport error", or, in newer versions, "failed to connect to http://...: ... C
 
 The lighthouse answers once `--min_replicas` groups have asked, and at least half of those that still send a heartbeat.
 Until then it prints "New quorum not ready, only have 1 participants, need min_replicas 2", and the managers give up
-after `quorum_timeout`: a TimeoutError in `_quorum`. As long as the groups start, the line alone is no failure.
+after `quorum_timeout`: a TimeoutError in `_quorum`, or "status: DeadlineExceeded" in early versions. As long as the
+groups start, the line alone is no failure.
 
 ## How to be sure
 
@@ -38,8 +39,8 @@ TORCHFT = re.compile(r"\btorchft\b|ManagerServer\(|LighthouseClient\(")
 OF_THE_MANAGER = re.compile(r"\bManagerClient\(")
 REFUSED = re.compile(r"Connection refused|dns error|failed to lookup|timed out|deadline", re.IGNORECASE)
 NOT_READY = (
-    r"New quorum not ready, only have (?P<have>\d+) participants, need (?:min_replicas (?P<least>\d+)"
-    r"|at least half of (?P<healthy>\d+) healthy workers)"
+    r"(?:New quorum not ready|No quorum), only have (?P<have>\d+) participants, "
+    r"need (?:(?:min_replicas )?(?P<least>\d+)|at least half of (?P<healthy>\d+) healthy workers)"
 )
 QUORUM = r"(?:Fast q|Valid q|Q)uorum(?: found)?!"
 START = "torchft_lighthouse --min_replicas 1 --quorum_tick_ms 100 --join_timeout_ms 10000   # on one host"
@@ -82,7 +83,8 @@ def at_the_start(record: Record, match: re.Match[str], log: Log) -> Iterator[Fin
 
 
 @log_pattern(
-    r"TimeoutError: [^\n]{0,200}?(?:[Tt]imeout expired|[Dd]eadline expired|[Dd]eadline has elapsed)",
+    r"TimeoutError: [^\n]{0,200}?(?:[Tt]imeout expired|[Dd]eadline expired|[Dd]eadline has elapsed)"
+    r"|RuntimeError: status: DeadlineExceeded, message: [^\n]{0,200}",
     context=(NOT_READY, QUORUM),
 )
 def without_a_quorum(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:

@@ -30,9 +30,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP588", Severity.ERROR)
+EMPTIED = re.compile(r"\.to_empty\(")
+OF_SHARDS = re.compile(r"_fully_shard[/\\]|in reset_sharded_param\b")
 
 
 @log_pattern(
@@ -47,6 +49,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if match["module"]:
         if "_materialize_meta_module" in record.text:
             yield _not_initialised(record, match)
+        return
+    if not names and EMPTIED.search(record.text) and OF_SHARDS.search(record.text):
+        yield _of_an_empty_shard(record, match)
         return
     yield Finding(
         f"parameters are still on the meta device: {names}"
@@ -73,4 +78,29 @@ def _not_initialised(record: Record, match: re.Match[str]) -> Finding:
             "+             param_init_fn=lambda module: module.to_empty(device=device, recurse=False))",
         ),
         record.place,
+    )
+
+
+def _of_an_empty_shard(record: Record, match: re.Match[str]) -> Finding:
+    """to_empty was called, so what is left on the meta device is a shard of nothing."""
+    return Finding(
+        "fully_shard has left this rank a shard without elements on the meta device, and to_empty() does not move it",
+        (
+            record.proof(
+                match, "a first dimension of each parameter that is at least the number of ranks that share it"
+            ),
+        ),
+        Fix(
+            "shard such a parameter over fewer ranks, or along another dimension",
+            diff="-fully_shard(module, mesh=mesh)\n"
+            "+fully_shard(module, mesh=mesh, shard_placement_fn=lambda p: Shard(int(p.shape[0] < mesh.size())))",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a parameter has fewer rows than ranks (experts, scales), and some ranks get none",
+                "a parameter or a buffer was replaced, or made on the meta device, after the model was sharded",
+            ),
+            "print([(n, p.shape) for n, p in model.named_parameters() if p.shape[0] < mesh.size() or p.is_meta])",
+        ),
     )
