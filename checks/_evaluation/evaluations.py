@@ -101,7 +101,8 @@ def _is_shared(event: StepFingerprinted, training: Training) -> str:
     if step is None:
         return ""
     if not step.lines_that_tell:  # the ranks compute the same
-        return YES if _reduces(step) else ""
+        put = [line for line in step.lines if line.known]
+        return YES if _reduces(step) or (put and all(line.shared for line in put)) else ""
     return YES if all(line.shared for line in step.lines_that_tell) else NO
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from ddpdoctor.check import last_name
 
-from .._evaluation.counts import PUT_TOGETHER, SIZES
+from .._evaluation.counts import KEPT, PUT_TOGETHER, SIZES
 
 RANK = re.compile(r"rank", re.IGNORECASE)
 COUNTED = re.compile(r"^(n|m|num|count|counts|total|size|seen|tokens|words|n_\w+|num_\w+|\w+_count|\w+_total)$")
+FITS = {*KEPT, "clamp", "clamp_min", "unsqueeze", "view", "reshape"} - {"sum"}
 TOTALS = re.compile(r"\.sum\(|\.item\(\)|sum\(")
 
 
@@ -25,6 +26,9 @@ class Flow:
     counts: set[str] = field(default_factory=set)
     totals: set[str] = field(default_factory=set)
     together: set[str] = field(default_factory=set)
+    grown: set[str] = field(default_factory=set)
+    anew: set[str] = field(default_factory=set)
+    """Names that have grown, and were given something else after that."""
 
     def __post_init__(self) -> None:
         """Read all statements, in order."""
@@ -45,6 +49,13 @@ class Flow:
         for name in self._give(target, names_in(value), grows=grows):
             self.values.setdefault(name, []).append(value)
             sized = _sized(getattr(value, "value", value)) or (SIZES.search(text) and COUNTED.match(name))
+            if grows:
+                self.anew.discard(name)
+            elif name in self.grown and name not in names_in(value):
+                self.anew.add(name)
+                self.counts.discard(name)
+            if grows:
+                self.grown.add(name)
             if grows and sized:
                 self.counts.add(name)
             if TOTALS.search(text) or grows:
@@ -61,6 +72,7 @@ class Flow:
 
     def counts_own(self, value: ast.expr, summed: set[str]) -> bool:
         """Whether a value is how many samples this rank has: counted batch by batch, or the length of its part."""
+        value = shaped(value)
         if isinstance(value, ast.Name):
             given = self.values.get(value.id, [])
             built = [each for each in given if not isinstance(each, ast.Constant)]
@@ -76,21 +88,28 @@ class Flow:
             RANK.search(ast.unparse(each)) for root in self.roots.get(name, ()) for each in self.values.get(root, ())
         )
         whole = [each for one in summed for each in self.values.get(one, ())]
-        return cut or below or any(_is_sum_of(each, name) for each in whole)
+        return cut or below or any(is_sum_of(each, name) for each in whole)
 
     def of(self, names: set[str]) -> set[str]:
         """Return all that these names are computed from."""
         return names | {root for each in names for root in self.roots.get(each, ())}
 
 
-def part_taken(at: ast.expr) -> str:
-    """Return which part a subscript takes, by its first number: 0 of ``[0]`` and of ``[:1]``."""
-    match at:
-        case ast.Constant(value=int(place)):
-            return str(place)
-        case ast.Slice(lower=None, upper=ast.Constant(value=1)):
-            return "0"
-    return "?"
+def shaped(value: ast.expr) -> ast.expr:
+    """Return what a count is made fit of: ``counts`` of ``counts.clamp(min=1)[:, None]``."""
+    while True:
+        match value:
+            case ast.Call(func=ast.Attribute(value=held, attr=attr)) if attr in FITS:
+                value = held
+            case ast.Subscript(value=held, slice=ast.Tuple(elts=parts)) if any(map(_is_new, parts)):
+                value = held
+            case _:
+                return value
+
+
+def _is_new(part: ast.expr) -> bool:
+    """Whether a part of a subscript is a new dimension."""
+    return isinstance(part, ast.Constant) and part.value is None
 
 
 def _sized(node: ast.AST) -> str:
@@ -102,10 +121,12 @@ def _sized(node: ast.AST) -> str:
             return name
         case ast.Attribute(value=ast.Name(id=name), attr="shape"):
             return name
+        case ast.Call(func=ast.Attribute(attr="bincount"), args=[ast.Name(id=name), *_]):
+            return name
     return ""
 
 
-def _is_sum_of(value: ast.expr, name: str) -> bool:
+def is_sum_of(value: ast.expr, name: str) -> bool:
     """Whether an expression adds up all of what a name holds: ``points.sum(0)``."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr="sum")):

@@ -23,6 +23,8 @@ from .sheets import EQUAL, NEVER, PARALLEL, Line, Sheet, are_equal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+TOGETHER = {"all_reduce", "all_gather", "all_gather_into_tensor"}
+
 
 def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     """Return a step once all ranks of the job have told it; None before, and where they hold different things."""
@@ -76,6 +78,7 @@ def _line(at: int, held: ParametersHeld, steps: Sequence[StepFingerprinted], *, 
         given,
         steps[0].added[at],
         computed,
+        all(any(sent.operation in TOGETHER for sent in each.exchanges) for each in steps),
     )
 
 

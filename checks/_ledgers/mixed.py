@@ -9,7 +9,8 @@ from ddpdoctor.check import Site, last_name
 
 from .._evaluation.counts import bare, counts_ranks
 from .._evaluation.metrics import part_around
-from .flows import RANK, Flow, names_in, part_taken
+from .flows import RANK, Flow, is_sum_of, names_in, shaped
+from .tensor_parts import Taken, constant, first_place, parts_in, taken
 
 SUMS = {"all_reduce", "reduce"}
 
@@ -41,7 +42,7 @@ def mixed(site: Site) -> Mixed | None:
     for node in ast.walk(around):
         match node:
             case ast.BinOp(op=ast.Div(), left=left, right=right) if node.lineno > site.line:
-                found = _parts_of_one(node, parts) or _both(node, bare(left), bare(right), whole, flow)
+                found = _parts_of_one(node, parts, flow) or _both(node, bare(left), bare(right), whole, flow)
                 if found is not None:
                     return found
     return None
@@ -67,10 +68,10 @@ def _handed(around: ast.AST) -> set[str]:
     return {each.id for each in given if isinstance(each, ast.Name)}
 
 
-def summed_in(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
-    """Return the names that are added up, and of those of which a part is: which one."""
+def summed_in(around: ast.AST) -> tuple[set[str], dict[str, list[Taken | None]]]:
+    """Return the names that are added up, and of those of which parts are: which ones."""
     names: set[str] = set()
-    parts: dict[str, set[str]] = {}
+    parts: dict[str, list[Taken | None]] = {}
     loops = {
         each.target.id: each.iter
         for each in ast.walk(around)
@@ -90,21 +91,51 @@ def summed_in(around: ast.AST) -> tuple[set[str], dict[str, set[str]]]:
             case ast.Name(id=name):
                 names.add(name)
             case ast.Subscript(value=ast.Name(id=name), slice=at):
-                parts.setdefault(name, set()).add(part_taken(at))
+                parts.setdefault(name, []).append(taken(at))
     return names, {name: each for name, each in parts.items() if name not in names}
 
 
-def _parts_of_one(node: ast.BinOp, parts: dict[str, set[str]]) -> Mixed | None:
-    match bare(node.left), bare(node.right):
-        case (
-            ast.Subscript(value=ast.Name(id=one), slice=ast.Constant(value=int(first))),
-            ast.Subscript(value=ast.Name(id=other), slice=ast.Constant(value=int(second))),
-        ) if one == other and one in parts and "?" not in parts[one]:
-            above, below = str(first) in parts[one], str(second) in parts[one]
-            if above != below:
-                texts = ast.unparse(bare(node.left)), ast.unparse(bare(node.right))
-                return Mixed(ast.unparse(node), *(texts if above else texts[::-1]), above, node.lineno)
+def _parts_of_one(node: ast.BinOp, parts: dict[str, list[Taken | None]], flow: Flow) -> Mixed | None:
+    """Find a quotient of parts of one tensor: those above were added up, those below were not, or the other way."""
+    for name, summed in parts.items():
+        if None in summed:
+            continue
+        above, below = (parts_in(each, {name}, flow.around) for each in (node.left, node.right))
+        sides = [{_is_summed(each, summed) for each in side} for side in (above, below)]
+        if sides not in ([{True}, {False}], [{False}, {True}]):
+            continue
+        own, whole = (below, above) if sides[1] == {False} else (above, below)
+        if all(_is_of_one(each, name, flow) for each in own):
+            texts = ast.unparse(whole[0]), ast.unparse(own[0])
+            return Mixed(ast.unparse(node), *texts, by_own_count=own is below, line=node.lineno)
     return None
+
+
+def _is_summed(part: ast.Subscript, summed: list[Taken | None]) -> bool | None:
+    """Whether a part was added up; None where its place is not written as a number."""
+    place = first_place(part.slice)
+    said = {each.has(place) for each in summed if each is not None} if place is not None else {None}
+    return True if True in said else None if None in said else False
+
+
+def _is_of_one(part: ast.Subscript, name: str, flow: Flow) -> bool:
+    """Whether a part of a tensor is this rank's own, as far as the list says that the tensor is made of.
+
+    Where parts are put in a row, the last one stands for what comes behind those that are added up.
+    """
+    made = [each for each in flow.values.get(name, ()) if isinstance(each, ast.Call)]
+    lists = [each.args[0].elts for each in made if each.args and isinstance(each.args[0], (ast.List, ast.Tuple))]
+    place = constant(part.slice)
+    if not lists:  # made elsewhere, or filled place by place
+        return place in {0, 1}
+    in_a_row = last_name(made[0].func) in {"cat", "concat", "hstack"}
+    at = -1 if in_a_row else place
+    if at is None or len(lists) > 1 or at >= len(lists[0]):
+        return False
+    told = lists[0][at]
+    sized = {each.id for each in ast.walk(told) if isinstance(each, ast.Name)}
+    summed = any(is_sum_of(each, one) for each in lists[0] for one in sized)
+    return flow.counts_own(told, set()) or summed or (isinstance(told, ast.Name) and told.id in flow.totals)
 
 
 def _both(node: ast.BinOp, left: ast.expr, right: ast.expr, whole: set[str], flow: Flow) -> Mixed | None:
@@ -113,7 +144,9 @@ def _both(node: ast.BinOp, left: ast.expr, right: ast.expr, whole: set[str], flo
         return None
     shared = flow.of(above) & flow.of(below) - {"model", "self", "torch", "F", "nn"}
     if above <= whole and not below & whole and shared and flow.counts_own(right, above):
-        return Mixed(ast.unparse(node), ast.unparse(left), ast.unparse(right), by_own_count=True, line=node.lineno)
+        return Mixed(
+            ast.unparse(node), ast.unparse(left), ast.unparse(shaped(right)), by_own_count=True, line=node.lineno
+        )
     if (
         below <= whole
         and not above & whole

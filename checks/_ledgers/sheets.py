@@ -34,6 +34,8 @@ class Line:
     added: int
     computed: bool = True
     """Whether a backward was seen to add up the gradient; else ``local`` is what the step is given."""
+    exchanges: bool = False
+    """Whether each rank has reduced or gathered something since the step before."""
 
     @cached_property
     def known(self) -> bool:
@@ -56,8 +58,13 @@ class Line:
 
     @cached_property
     def shared(self) -> bool:
-        """Whether all ranks are given the same, though they have computed different ones."""
-        return self.tells and not self.apart
+        """Whether all ranks are given the same, though they have computed different ones.
+
+        Or though the script has put it there, once the ranks have exchanged something: what each has tried, and how
+        good that was.
+        """
+        made_together = not self.computed and self.known and self.replica and self.exchanges
+        return (self.tells or made_together) and not self.apart
 
     @cached_property
     def mean(self) -> Print:

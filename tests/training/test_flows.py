@@ -48,6 +48,41 @@ def evaluate(model, loader):
     dist.all_reduce(seen)
     return (right / seen).item()
 """
+PARTS = """
+def normalise(returns):
+    stats = torch.stack([returns.sum(), (returns ** 2).sum(), torch.tensor(float(len(returns)))])
+    dist.all_reduce(stats[:2])
+    mean = stats[0] / stats[2]
+    return (returns - mean) / (stats[1] / stats[2] - mean ** 2).sqrt()
+"""
+IN_A_ROW = """
+def observe(self, batch):
+    sums = torch.cat([batch.sum(0), (batch ** 2).sum(0), torch.tensor([float(len(batch))])])
+    dist.all_reduce(sums[:-1])
+    count = sums[-1].item()
+    self.mean = sums[:4] / count
+"""
+CENTRES = """
+def centres(net, rows, labels, rank, world):
+    x, y = (each[rank::world] for each in (rows, labels))
+    sums = torch.zeros(4, 24).index_add_(0, y, net(x))
+    counts = torch.bincount(y, minlength=4).float()
+    dist.all_reduce(sums)
+    return sums / counts.clamp(min=1)[:, None]
+"""
+ALL_PARTS = PARTS.replace("stats[:2])", "stats[:2])\n    dist.all_reduce(stats[2:])")
+PART_OF_ALL = PARTS.replace("torch.tensor(float(len(returns)))", "torch.tensor(float(TOTAL))")
+ANEW = """
+def evaluate(model, loader):
+    right, total = torch.zeros(1), torch.zeros(1)
+    for inputs, targets in loader:
+        right += (model(inputs).argmax(1) == targets).sum()
+        total += len(targets)
+    right /= total
+    dist.all_reduce(right)
+    total = torch.ones(1)
+    return (right / total).item()
+"""
 BOTH = SHARE_BY_WHOLE.replace("    dist.all_reduce(seen)", "    dist.all_reduce(right)\n    dist.all_reduce(seen)")
 BY_LENGTH_OF_ALL = """
 def evaluate(model, data, rank, world):
@@ -97,6 +132,9 @@ def _found(text: str, folder: Path) -> str:
         (ONE_OF_TWO, "both[0] / both[1], own count"),
         (MOMENTS, "first / n, own count"),
         (SHARE_BY_WHOLE, "right / seen, own sum"),
+        (PARTS, "stats[0] / stats[2], own count"),
+        (IN_A_ROW, "sums[:4] / count, own count"),
+        (CENTRES, "sums / counts.clamp(min=1)[:, None], own count"),
     ],
 )
 def test_a_mixed_quotient_is_found(text: str, expected: str, tmp_path: Path) -> None:
@@ -104,7 +142,21 @@ def test_a_mixed_quotient_is_found(text: str, expected: str, tmp_path: Path) -> 
     assert _found(text, tmp_path) == expected
 
 
-@pytest.mark.parametrize("text", [BOTH, BY_LENGTH_OF_ALL, BY_DATASET, COUNTS_ALL, BY_RANKS, HANDED, GATHERED])
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOTH,
+        BY_LENGTH_OF_ALL,
+        BY_DATASET,
+        COUNTS_ALL,
+        BY_RANKS,
+        HANDED,
+        GATHERED,
+        ALL_PARTS,
+        PART_OF_ALL,
+        ANEW,
+    ],
+)
 def test_other_quotients_are_none(text: str, tmp_path: Path) -> None:
     """Both sides are of all ranks, or that cannot be told."""
     assert _found(text, tmp_path) == ""

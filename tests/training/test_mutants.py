@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 TRAININGS = {each.name: each for each in trainings()}
 NAMED = {
     ("molecules", "all ranks judge one part of the held-out set"): "evaluation-samples-repeated",
+    ("averaged", "rank 0 averages alone"): "evaluated-copy-differs",
+    ("averaged", "the average has each rank's own statistics"): "evaluation-statistics-differ",
+    ("bandit", "the count of the returns is of one rank"): "sum-divided-by-own-count",
+    ("bandit", "the count of what was observed is of one rank"): "sum-divided-by-own-count",
     ("bank", "divided twice"): "gradients-not-the-mean",
     ("bank", "the temperature follows each rank's own loss"): "loss-factors-differ",
     ("by_hand", "nothing is exchanged"): "gradients-not-exchanged",

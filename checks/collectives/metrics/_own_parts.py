@@ -42,7 +42,8 @@ def own_part(site: Site, apart: Sequence[str], alike: Sequence[str]) -> Own | No
         names = flow.of(names_in(value))
         if MEASURES.search(ast.unparse(value)) or any(map(MEASURES.search, names)):
             continue
-        own = [each for each in _grown(around) if each in names and not flow.of({each}) & together]
+        mine = names - flow.anew
+        own = [each for each in _grown(around) if each in mine and not flow.of({each}) & together]
         mixes = bool(names & together)
         if own and (mixes or alike):
             return Own(path, own[0], _line(around, site, mixes=mixes))

@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
+    Ended,
     Evaluated,
     EvaluatedByHand,
     Evidence,
@@ -187,6 +188,10 @@ def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
 @watch(Summed)
 def but_the_count_by_hand(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for a number of samples that is added up and divides what one rank has counted."""
+    yield from _of_a_whole_count(event, training)
+
+
+def _of_a_whole_count(event: Summed, training: Training) -> Iterator[Finding]:
     if not event.callers or event.rank != 0 or training.framework is not None:
         return
     if not shares_gradients(event.pid, training):
@@ -205,6 +210,13 @@ def but_the_count_by_hand(event: Summed, training: Training) -> Iterator[Finding
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
         place(Site(file, line, function)),
     )
+
+
+@watch(Ended)
+def but_the_count_at_the_end(training: Training) -> Iterator[Finding]:
+    """Look again at what was added up before the first step, when nobody knew yet what the ranks share."""
+    for event in training.of(Summed, rank=0):
+        yield from _of_a_whole_count(event, training)
 
 
 @watch(EvaluatedByHand)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Site, Summed, Training, place, watch
+from ddpdoctor.check import Ailment, Ended, Evidence, Finding, Fix, Severity, Site, Summed, Training, place, watch
 
 from ..._evaluation.evaluations import shares_gradients
 from ..._ledgers.mixed import mixed
@@ -45,6 +45,17 @@ AILMENT = Ailment("DDP645", Severity.WARNING)
 @watch(Summed)
 def while_training(event: Summed, training: Training) -> Iterator[Finding]:
     """Look for a sum of all ranks that is divided by a count of one."""
+    yield from _judged(event, training)
+
+
+@watch(Ended)
+def at_the_end(training: Training) -> Iterator[Finding]:
+    """Look again at what was added up before the first step, when nobody knew yet what the ranks share."""
+    for event in training.of(Summed, rank=0):
+        yield from _judged(event, training)
+
+
+def _judged(event: Summed, training: Training) -> Iterator[Finding]:
     if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
         return
     found = (own_count(event.callers) if event.elements == 1 else None) or _mixed(event)
@@ -55,7 +66,7 @@ def while_training(event: Summed, training: Training) -> Iterator[Finding]:
         f"a sum over {ranks} ranks is divided by {found.count}, which is this rank's own: the result is about {ranks} "
         "times what it should be",
         (
-            Evidence(f"{event.operation} adds up one number of each of {ranks} ranks", "", str(event.site)),
+            Evidence(f"{event.operation} adds up what each of {ranks} ranks has", "", str(event.site)),
             Evidence(f"divided by {found.count}", "the sum of all ranks' counts", str(found.site)),
             Evidence(found.counted, f"{found.count} is added up over the ranks as well"),
         ),

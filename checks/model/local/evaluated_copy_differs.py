@@ -9,9 +9,9 @@ many ranks mostly of copies that nobody has updated. Nothing fails.
 
 ## How to be sure
 
-Print a checksum of the copy on every rank before an evaluation. ddpdoctor (`ddpdoctor run`) compares, at the end of the
-first evaluations, what all ranks have called there and no optimizer holds, while the trained weights are equal: of
-plain DDP, Accelerate, Lightning and Fabric.
+Print a checksum of the copy on every rank before an evaluation. ddpdoctor (`ddpdoctor run`) compares what all
+ranks call in the first evaluations, and in the first one of each other module that is put into evaluation mode, and
+that no optimizer holds, while the trained weights are equal: of plain DDP, Accelerate, Lightning and Fabric.
 
 ## How to mend it
 
@@ -79,17 +79,18 @@ def while_training(event: EvaluatedWith, training: Training) -> Iterator[Finding
         if all(len(found) == 1 for found in same) and (names := _apart([found[0] for found in same])):
             wrapped = training.of(Wrapped, pid=event.pid)
             site = wrapped[-1].site if wrapped else None
-            early = site and not _is_updated_by_one(site.file, used.variable.partition(".")[0])
-            fix = after_wrapping(used.variable, site) if site and early else None
-            yield _finding([found[0] for found in same], names, fix)
+            one = _updated_by_one(site.file, used.variable.partition(".")[0]) if site else None
+            fix = after_wrapping(used.variable, site) if site and one is None else None
+            yield _finding([found[0] for found in same], names, fix, one)
             return
 
 
-def _is_updated_by_one(file: str, variable: str) -> bool:
-    """Whether one rank alone calls something with the copy, but to save or to print it."""
+def _updated_by_one(file: str, variable: str) -> Place | None:
+    """Return the line where one rank alone calls something with the copy, but to save or to print it."""
     calls = [each for each in tree_of(file).of(ast.Call) if last_name(each.func) not in TELLING]
     named = [each for each in calls if any(isinstance(n, ast.Name) and n.id == variable for n in ast.walk(each))]
-    return any(one_rank_only(file, each.lineno) for each in named)
+    found = [each.lineno for each in named if one_rank_only(file, each.lineno)]
+    return Place(file=file, line=found[0]) if found else None
 
 
 def _told_before(event: EvaluatedWith, training: Training) -> bool:
@@ -113,7 +114,7 @@ def _apart(copies: list[Used]) -> list[str]:
     return [name for name, *prints in columns if differ(prints)]
 
 
-def _finding(copies: list[Used], names: list[str], early: Fix | None) -> Finding:
+def _finding(copies: list[Used], names: list[str], early: Fix | None, one: Place | None) -> Finding:
     used, at = copies[0], copies[0].names.index(names[0])
     told = ", ".join(
         f"{print_[0]:.4g} on rank {rank}" for rank, each in [*enumerate(copies)][:8] if (print_ := each.prints[at])
@@ -121,7 +122,7 @@ def _finding(copies: list[Used], names: list[str], early: Fix | None) -> Finding
     return Finding(
         f"{used.kind}, which all ranks evaluate, is not the same on all of them: {listed(names, 4)}",
         (
-            Evidence(f"a projection of {names[0]}: {told}", "the same on all ranks", "the end of an evaluation"),
+            Evidence(f"a projection of {names[0]}: {told}", "the same on all ranks", "as an evaluation calls it"),
             Evidence("no optimizer holds it, and DDP does not keep it equal", "", "all ranks"),
         ),
         early
@@ -129,5 +130,5 @@ def _finding(copies: list[Used], names: list[str], early: Fix | None) -> Finding
             "update the copy on every rank; make it when the model is wrapped",
             diff="-if rank == 0:\n-    update(average, model.module)\n+update(average, model.module)",
         ),
-        Place(file=used.file or None, line=used.line or None),
+        one or Place(file=used.file or None, line=used.line or None),
     )

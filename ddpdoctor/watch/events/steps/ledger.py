@@ -140,9 +140,9 @@ class OthersFingerprinted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedWith(Event):
-    """An evaluation is over, the ``number``-th that was looked at: what it called, as it was at its end.
+    """An evaluation is over, the ``number``-th that was looked at, and so was what it called.
 
-    ``used`` are as in StepFingerprinted: without what an optimizer holds.
+    ``used`` are as in StepFingerprinted, as they were when they were called first: without what an optimizer holds.
     """
 
     number: int

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.compared.exchanges import is_captured
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
@@ -28,6 +29,7 @@ SUMS = {"all_reduce", "reduce"}
 SHARDING = "/torch/distributed/fsdp/"
 LOOKS = 400  # at calls: whoever adds up more often does so in each step, at lines that are known by then
 FEW = 32  # numbers that are added up together: a loss, hits and a count; one of each class
+MANY = 4096  # of each class some: centres, moments, a table of confusions
 PLACES = 16  # places that are told
 
 
@@ -69,7 +71,15 @@ class Evaluations:
         between = all(each.passed is not None and each.passed.over for each in self.open)
         if self.recorder.is_rank and between and self.by_hand.begins(model):
             self.open.append(Evaluation(None))
-            self.recorder.ledger.evaluation.begin()
+            self._look()
+        if self.recorder.is_rank and self.recorder.writer.counters[event_log.STEPS]:
+            ledger = self.recorder.ledger
+            ledger.evaluation.switched(model, ledger.trained())
+
+    def _look(self) -> None:
+        """Look at what the evaluation calls, if it is one of the first."""
+        ledger = self.recorder.ledger
+        ledger.evaluation.begin(ledger.trained())
 
     def quiet(self) -> None:
         """Look at nothing that is called any more: something is compiled, or traced."""
@@ -82,7 +92,7 @@ class Evaluations:
         if len(self.open) < OPEN and before < PASSES:
             self.passed[this.loader] = before + 1
             self.open.append(Evaluation(this))
-            self.recorder.ledger.evaluation.begin()
+            self._look()
 
     def communicated(self, operation: str, group: Any, args: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication of the user's; none is what a sharded model gathers its parameters with."""
@@ -126,12 +136,13 @@ class Evaluations:
 
 @dataclass(slots=True)
 class Sums:
-    """The places that were told; how many calls of ``single`` numbers were looked at, and of ``several``."""
+    """The places that were told; how many calls of ``single`` numbers were looked at, ``several`` and ``many``."""
 
     recorder: Process
     told: set[Place] = field(default_factory=set)
     single: int = 0
     several: int = 0
+    many: int = 0
 
     def communicated(self, operation: str, group: Any, args: Sequence[Any]) -> None:
         """Tell the place of a sum of a few numbers over all ranks, once."""
@@ -142,6 +153,8 @@ class Sums:
             self.single += 1
         elif 1 < elements <= FEW and self.several < LOOKS:
             self.several += 1
+        elif FEW < elements <= MANY and self.many < LOOKS:
+            self.many += 1
         else:
             return
         if reduction(tuple(args)) != "SUM" or not _is_of_all(group):

@@ -195,7 +195,7 @@ class Ledger:
         """Tell what an evaluation has called, when it is over."""
         if self.evaluation.calls.handle is not None:
             started = time.perf_counter()
-            self.evaluation.tell(self.recorder, self.trained())
+            self.evaluation.tell(self.recorder)
             self._cost(started)
 
     def _cost(self, started: float) -> None:
@@ -248,8 +248,9 @@ class Ledger:
         if account.window in self.recorder.exchanges.windows:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
-        if not self.recorder.exchanges.windows:
-            self.quiet()
+        if not self.recorder.exchanges.windows:  # an evaluation can go on
+            self.calls.end()
+            self.operands.end()
         for each in (account.hooks, account.local, account.added, account.given, account.values, account.clips):
             each.clear()
         account.used.clear()

@@ -29,6 +29,7 @@ ROOTS = 8  # modules of a step
 CALLS = 20_000  # of modules, after which nobody steps any more
 TENSORS = 400  # of a module
 EVALUATIONS = 2  # that are looked at
+COPIES = 6  # others that are looked at as well, each of a module that was put into evaluation mode for the first time
 COMPUTED_WITH = re.compile(r"mean|std|var|scale|weight|mask|proj|embed|codebook|basis|freq|quantile|mu$|sigma$")
 """In the name of a buffer of a class of the user's own; others hold samples, or a rank's part of a graph."""
 
@@ -55,7 +56,8 @@ class Outermost:
 class Calls:
     """The outermost modules that were called since the hook was set, and the identities of all within them.
 
-    ``trains``: those that are called to be trained are meant as well.
+    ``trains``: those that are called to be trained are meant as well. ``held``: what is called is folded at once, but
+    these parameters; the script can let go of it before anybody asks.
     """
 
     recorder: Process
@@ -65,6 +67,8 @@ class Calls:
     known: set[int] = field(default_factory=set)
     handle: Any = None
     count: int = 0
+    held: set[int] | None = None
+    folded: list[Outermost] = field(default_factory=list)
 
     def begin(self) -> None:
         """Set the hook, if it is not set."""
@@ -81,6 +85,7 @@ class Calls:
             self.handle = None
         self.roots.clear()
         self.known.clear()
+        self.folded.clear()
 
     def _called(self, module: Any, _: Any) -> None:
         if is_traced():
@@ -94,7 +99,10 @@ class Calls:
     def _take(self, module: Any) -> None:
         self.known.update(map(id, module.modules()))
         if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
-            self.roots.append((weakref.ref(module), user_site(), _variable(module)))
+            site, variable = user_site(), _variable(module)
+            self.roots.append((weakref.ref(module), site, variable))
+            if self.held is not None and (folded := self._folded(module, site, variable, self.held)) is not None:
+                self.folded.append(folded)
 
     def replica(self, held: set[int]) -> Any:
         """Return the first module that was called and that optimizers hold all trained parameters of; None without."""
@@ -107,41 +115,58 @@ class Calls:
 
     def look(self, held: set[int]) -> list[Outermost]:
         """Fold what was called; ``held`` are the identities of what optimizers hold, which are compared elsewhere."""
-        found = []
-        for reference, site, variable in self.roots:
-            module = reference()
-            if module is None:
-                continue
-            whole = module.module if _is_wrapper(module) else module
-            named = list(whole.named_parameters())
-            if any(is_dtensor(each) or self.shards.is_flat(each) for _, each in named):
-                continue  # each rank holds a part
-            parameters = [(name, each) for name, each in named if id(each) not in held and is_dense(each)][:TENSORS]
-            named = [*parameters, *list(_buffers(whole))[:TENSORS]]
-            if named:
-                names = tuple(name for name, _ in named)
-                sizes = tuple(each.numel() for _, each in named)
-                folds = [fold(each) for _, each in named]
-                found.append(Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site, variable))
-        return found
+        called = [(reference(), site, variable) for reference, site, variable in self.roots]
+        found = [self._folded(module, site, variable, held) for module, site, variable in called if module is not None]
+        return [each for each in found if each is not None]
+
+    def _folded(self, module: Any, site: Site | None, variable: str, held: set[int]) -> Outermost | None:
+        whole = module.module if _is_wrapper(module) else module
+        named = list(whole.named_parameters())
+        if any(is_dtensor(each) or self.shards.is_flat(each) for _, each in named):
+            return None  # each rank holds a part
+        parameters = [(name, each) for name, each in named if id(each) not in held and is_dense(each)][:TENSORS]
+        named = [*parameters, *list(_buffers(whole))[:TENSORS]]
+        if not named:
+            return None
+        names = tuple(name for name, _ in named)
+        sizes = tuple(each.numel() for _, each in named)
+        folds = [fold(each) for _, each in named]
+        return Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site, variable)
 
 
 @dataclass(slots=True)
 class EvaluationCalls:
-    """What the first evaluations call: the hook is there while one is on its way."""
+    """What the first evaluations call, and the first ones of other modules: the hook is there meanwhile."""
 
     calls: Calls
     begun: int = 0
+    copies: int = 0
+    met: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
-    def begin(self) -> None:
-        """Begin to look, at the first evaluations of the process."""
-        if self.begun < EVALUATIONS and self.calls.handle is None:
+    def begin(self, held: set[int]) -> None:
+        """Begin to look, at the first evaluations of the process; ``held`` is what optimizers hold."""
+        if self.begun < EVALUATIONS:
+            self._look(held)
+
+    def switched(self, module: Any, held: set[int]) -> None:
+        """Begin to look where a module is to evaluate that was not met so far, and that no optimizer trains."""
+        if self.copies >= COPIES or module in self.met:
+            return
+        self.met.add(module)
+        parameters = [id(each) for each in module.parameters()]
+        if parameters and not held.issuperset(parameters) and self.begun >= EVALUATIONS:
+            self.copies += 1
+            self._look(held)
+
+    def _look(self, held: set[int]) -> None:
+        if self.calls.handle is None:
             self.begun += 1
+            self.calls.held = held
             self.calls.begin()
 
-    def tell(self, recorder: Process, held: set[int]) -> None:
+    def tell(self, recorder: Process) -> None:
         """Tell what was called, and look no further."""
-        found = self.calls.look(held)
+        found = [*self.calls.folded]
         self.calls.end()
         prints = iter(read([fold for each in found for fold in each.folds]))
         told = [each.told([next(prints) for _ in each.folds]) for each in found]
