@@ -17,6 +17,8 @@ NAMED = {
     ("averaged", "the average has each rank's own statistics"): "evaluation-statistics-differ",
     ("bandit", "the count of the returns is of one rank"): "sum-divided-by-own-count",
     ("bandit", "the count of what was observed is of one rank"): "sum-divided-by-own-count",
+    ("siamese", "the momentum is scheduled by the steps of one process"): "schedule-counts-unshared-steps",
+    ("speckle", "the warm-up is as long as an epoch of one process"): "schedule-counts-unshared-steps",
     ("bank", "divided twice"): "gradients-not-the-mean",
     ("bank", "the temperature follows each rank's own loss"): "loss-factors-differ",
     ("by_hand", "nothing is exchanged"): "gradients-not-exchanged",

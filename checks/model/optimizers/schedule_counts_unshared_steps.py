@@ -13,6 +13,10 @@ At the end of a run, ddpdoctor compares the length of each schedule with its ste
 training with the batches of the whole data set, and has made as many steps as the ranks' shares have batches. Print
 `scheduler.get_last_lr()` after the last step.
 
+So is a number that the script counts itself, and that measures its steps: `step / total_steps` of a cosine or of a
+weight that rises, `step < warmup_steps`. It is told as the training begins, where `total_steps` comes from
+`len(dataset) // batch_size` of what a DistributedSampler shares out, and nothing in it speaks of the number of ranks.
+
 ## How to mend it
 
 Count what this rank steps: `epochs * len(loader)`, of the loader that has the DistributedSampler. With Lightning, take
@@ -50,7 +54,9 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._evaluation.evaluations import shares_gradients
 from ..._scripts.own_files import own_files
+from ..._scripts.whole_steps import whole_steps
 
 AILMENT = Ailment("DDP1554", Severity.WARNING)
 MENDS = {
@@ -59,6 +65,34 @@ MENDS = {
     FABRIC.name: "+steps = epochs * len(loader)  # after fabric.setup_dataloaders",
 }
 """What to count instead, with no framework and with those that leave it to the script how often a schedule steps."""
+
+
+@watch(EpochStarted)
+def counted_by_hand(event: EpochStarted, training: Training) -> Iterator[Finding]:
+    """Look for a number by which the script measures its steps, once it trains on a rank's share."""
+    sampler = event.sampler
+    shared = sampler is not None and sampler.replicas == training.world_size > 1
+    if event.rank != 0 or event.number > 1 or not event.training or not shared or event.site is None:
+        return
+    if training.framework is not None or not shares_gradients(event.pid, training):
+        return
+    for file in own_files(event.site.file):
+        for each in whole_steps(file, event.batch_size):
+            size = f" in batches of {event.batch_size}" if event.batch_size else ""
+            yield Finding(
+                f"{each.text} counts the batches of all samples, and {each.used} measures this rank's steps by it: "
+                f"each of {training.world_size} ranks makes one in {training.world_size} of them",
+                (
+                    Evidence(each.text, "the batches of a rank's share", f"{file}:{each.line}"),
+                    Evidence(each.used, "", f"{file}:{each.used_line}"),
+                    Evidence(f"{sampler.length if sampler else ''} of {event.length} samples{size}", "", "rank 0"),
+                ),
+                Fix(
+                    "count the batches of this rank's share: those of its loader, or divide by the number of ranks",
+                    diff=f"-{each.text}\n+({each.text}) // dist.get_world_size()",
+                ),
+                Place(file=file, line=each.line),
+            )
 
 
 @watch(ScheduleAtEnd)
@@ -83,7 +117,7 @@ def while_training(event: ScheduleAtEnd, training: Training) -> Iterator[Finding
     files = list(dict.fromkeys(each for file in sites for each in own_files(file))) if framework else sites
     if length is None or (any(tree_of(file).of(ast.Break) for file in files) and not event.planned):
         return
-    if _counts_the_loader(passes[0]):
+    if _counts_the_loader(passes[0]) or any(next(whole_steps(each, size), None) for each in files):
         return
     file, line = _built(event, files)
     share = ended[0].batches
