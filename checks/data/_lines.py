@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import EpochStarted, Site, last_name, tree_of
 
+from .._evaluation.metrics import part_around
+from .._evaluation.rank_parts import is_untrained
+
 SEEDS = {"manual_seed", "seed", "default_rng", "RandomState", "Random", "seed_everything", "set_seed", "SeedSequence"}
 GLOBAL = {"manual_seed", "seed", "seed_everything", "set_seed", "manual_seed_all"}
 Loop = (ast.For, ast.While, ast.AsyncFor)
@@ -51,7 +54,8 @@ def seeded_alike(site: Site | None) -> Site | None:
     """Return the last line before a step that seeds a generator with what is no rank's own; None without one."""
     if site is None:
         return None
-    return _alike([each for each in _seeds(site) if each.lineno <= site.line], site)
+    training = [each for each in _seeds(site) if not is_untrained(part_around(site._replace(line=each.lineno)))]
+    return _alike([each for each in training if each.lineno <= site.line], site)
 
 
 def process_seeded_alike(site: Site | None) -> Site | None:

@@ -61,6 +61,13 @@ def _made_at(name: str, site: Site | None) -> Site | None:
         return None
     attribute, _, owner = name.partition(OF)
     tree = tree_of(site.file)
+    inside = [
+        call.lineno
+        for call in tree.of(ast.Call)
+        if last_name(call.func) == owner and any(map(_seeds, (*call.args, *(word.value for word in call.keywords))))
+    ]
+    if len(inside) == 1:
+        return site._replace(line=inside[0])
     given = {
         part.id
         for call in tree.of(ast.Call)
@@ -77,5 +84,10 @@ def _made_at(name: str, site: Site | None) -> Site | None:
 
 
 def _makes(assigned: ast.Assign) -> bool:
-    calls = (each for each in ast.walk(assigned.value) if isinstance(each, ast.Call))
+    return _seeds(assigned.value)
+
+
+def _seeds(node: ast.expr) -> bool:
+    """Whether an expression makes a generator with a seed."""
+    calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
     return any(each.args and last_name(each.func) in SEEDS for each in calls)

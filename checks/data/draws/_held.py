@@ -8,6 +8,7 @@ import re
 from ddpdoctor.check import HeldGenerator, Site, last_name, tree_of
 
 from .._streams import NOISE
+from ._in_forward import LIKE, OF_SAMPLES
 
 STATES = {"manual_seed", "seed", "get_state", "getstate", "set_state", "setstate", "initial_seed"}
 WEIGHTS = re.compile(r"prob|softmax|logit|policy|\bpi\b", re.IGNORECASE)
@@ -27,6 +28,21 @@ def draws_what_ranks_try(held: HeldGenerator) -> bool:
     if not drawn:
         return False
     return {"reset", "step"} <= methods or all(_tries(each) for each in drawn)
+
+
+def draws_for_samples(held: HeldGenerator) -> bool:
+    """Whether all that a class draws from a generator of its own is noise, or a number of each sample of a batch.
+
+    The samples are given by something else; of orders, and of whole numbers by count, ranks can take their parts.
+    """
+    cls = _class(held)
+    drawn = list(_draws(cls, f"self.{held.path.rpartition('.')[2]}")) if cls is not None else []
+    return bool(drawn) and all(_is_for_samples(each) for each in drawn)
+
+
+def _is_for_samples(call: ast.Call) -> bool:
+    name, said = last_name(call.func), ast.unparse(call)
+    return name in LIKE or (name in NOISE | {"randint", "integers"} and OF_SAMPLES.search(said) is not None)
 
 
 def seeded_at(held: HeldGenerator, site: Site) -> Site | None:

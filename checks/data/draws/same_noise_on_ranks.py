@@ -58,7 +58,7 @@ from ..._ledgers.ledger import sheets
 from .._lines import process_seeded_alike
 from .._streams import drawing_alike, draws_noise_alone, first_batches, seeded_at
 from ._as_read import as_read
-from ._held import draws_what_ranks_try, seeded_at as held_seeded_at
+from ._held import draws_for_samples, draws_what_ranks_try, seeded_at as held_seeded_at
 from ._in_forward import noise_in_forward
 from ._of_variables import draws_noise_for_samples
 from ._states import GENERATORS, TORCH, alike, told_by
@@ -152,7 +152,7 @@ def of_an_object(event: StepFingerprinted, training: Training) -> Iterator[Findi
     for path, held in found[-1].items():
         alike = all(_in_one_state(path, each) for each in steps)
         moved = len({each[path].state for each in found if path in each}) > 1
-        tries = draws_noise_for_samples(held) or (not loaded and draws_what_ranks_try(held))
+        tries = draws_noise_for_samples(held) or (draws_for_samples if loaded else draws_what_ranks_try)(held)
         if not alike or not moved or not tries:
             continue
         name = "self.rng" if held.kind else path

@@ -16,7 +16,8 @@ So of parts that the script lists itself, a Subset or a list as a sampler, at eq
 overlap by more than a tenth, or are one for all ranks though the source cuts by their number
 (`range(0, len(dataset), world_size)`), and something is then reduced or gathered. The same without a loader, where all
 ranks give the model the same rows between `model.eval()` and the next step, or have computed the same number, in a
-function that cuts by the number of ranks and never by the rank.
+function that cuts by the number of ranks and never by the rank. And a number that all ranks have computed alike, and
+reduce, in a function that draws its samples by a generator that it seeds alike on all ranks.
 
 ## How to mend it
 
@@ -55,6 +56,7 @@ from ddpdoctor.check import (
 from ..._evaluation.evaluations import by_hand, evaluation, sharded
 from .._words import at, counted, shown
 from ._own_parts import cut_for_all, is_one_for_all, overlap, own_parts
+from ._same_draws import same_draws
 from ._same_numbers import same_numbers
 
 if TYPE_CHECKING:
@@ -178,6 +180,28 @@ def of_the_same_numbers(event: Summed, training: Training) -> Iterator[Finding]:
     same = same_numbers(event, training)
     if same is not None and same.cut is not None:
         yield _one_part(len(same.numbers), same.evidence(event), same.cut)
+
+
+@watch(Summed)
+def of_the_same_draws(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for a number that all ranks have computed alike, of what they have drawn alike."""
+    same = same_draws(event, training)
+    if same is not None:
+        yield Finding(
+            f"{len(same.numbers)} ranks evaluate the same draws, and have computed the same number: to reduce it adds "
+            "nothing",
+            same.evidence(event),
+            Fix(
+                "seed with the rank as well, or leave out the reduction",
+                diff=f"-{same.seed}\n+{_with_rank(same.seed)}",
+            ),
+            place(same.site),
+        )
+
+
+def _with_rank(seed: str) -> str:
+    """Return a call that seeds, with the rank in its seed."""
+    return f"{seed[:-1]} + 1000 * dist.get_rank())"
 
 
 def _one_part(ranks: int, proof: tuple[Evidence, ...], cut: Site) -> Finding:

@@ -37,11 +37,15 @@ def copied(loader: Any) -> tuple[tuple[str, str], ...]:
 
 
 def drawers(loader: Any, *, iterable: bool) -> tuple[tuple[str, Any], ...]:
-    """Return the generators that a data set holds, by where they are in it, where this process itself reads it."""
+    """Return the generators that a data set holds, or what puts its batches together, where this process reads it.
+
+    Each with the class of the object that has it.
+    """
     if iterable or loader.num_workers:
         return ()
     found: dict[int, tuple[str, Any]] = {}
-    for path, owner, each in held(loader.dataset):
+    collate = getattr(loader.collate_fn, "__self__", loader.collate_fn)
+    for path, owner, each in (*held(loader.dataset), *held(collate)):
         found.setdefault(id(each), (f"{path.rpartition('.')[2]} of {type(owner).__name__}", each))
     return tuple(found.values())
 
