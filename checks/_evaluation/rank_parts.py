@@ -16,6 +16,7 @@ TOGETHER = re.compile(r"reduce|gather|sync|broadcast|psum|exchange|collect|conse
 MEANS = {"mean", "fmean", "average"}
 TELLS = frozenset("print info debug warning log append max min float round format write add_scalar setdefault".split())
 UNTRAINED = {"no_grad", "inference_mode", "eval"}
+NO_GRADIENTS = re.compile(r"no_grad|inference_mode")
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -66,6 +67,21 @@ def is_untrained(around: ast.AST) -> bool:
     """Whether a function computes without gradients."""
     calls = [each for each in ast.walk(around) if isinstance(each, ast.Call)]
     return isinstance(around, Function) and _evaluates(around, calls)
+
+
+def untrained_part(site: Site) -> ast.AST | None:
+    """Return the function that a line stands in, or the ``with`` block in it, that computes without gradients."""
+    around = part_around(site)
+    if is_untrained(around):
+        return around
+    blocks = [
+        each
+        for each in ast.walk(around)
+        if isinstance(each, ast.With)
+        and each.lineno <= site.line <= (each.end_lineno or 0)
+        and any(NO_GRADIENTS.search(ast.unparse(item.context_expr)) for item in each.items)
+    ]
+    return blocks[-1] if blocks else None
 
 
 def whole_loop(site: Site) -> Site | None:

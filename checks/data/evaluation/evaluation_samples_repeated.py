@@ -16,8 +16,10 @@ So of parts that the script lists itself, a Subset or a list as a sampler, at eq
 overlap by more than a tenth, or are one for all ranks though the source cuts by their number
 (`range(0, len(dataset), world_size)`), and something is then reduced or gathered. The same without a loader, where all
 ranks give the model the same rows between `model.eval()` and the next step, or have computed the same number, in a
-function that cuts by the number of ranks and never by the rank. And a number that all ranks have computed alike, and
-reduce, in a function that draws its samples by a generator that it seeds alike on all ranks.
+function that cuts by the number of ranks and never by the rank. So is a cut by the rank that ends, by a quotient with
+the number of ranks, before the samples do (`range(rank, len(dataset) // world_size, world_size)`). And a number that
+all ranks have computed alike, and reduce, in a function that draws its samples by a generator that it seeds alike on
+all ranks.
 
 ## How to mend it
 
@@ -53,8 +55,11 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluation.evaluations import by_hand, evaluation, sharded
+from ..._evaluation.evaluations import by_hand, evaluation, sharded, shares_gradients
+from ..._evaluation.metrics import part_around
+from ..._evaluation.rank_parts import is_untrained
 from .._words import at, counted, shown
+from ._left_out import LeftOut, left_out
 from ._own_parts import cut_for_all, is_one_for_all, overlap, own_parts
 from ._same_draws import same_draws
 from ._same_numbers import same_numbers
@@ -180,6 +185,38 @@ def of_the_same_numbers(event: Summed, training: Training) -> Iterator[Finding]:
     same = same_numbers(event, training)
     if same is not None and same.cut is not None:
         yield _one_part(len(same.numbers), same.evidence(event), same.cut)
+
+
+@watch(Evaluated)
+def of_short_parts(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for parts of a loader's samples that are cut by the rank, and that leave samples out."""
+    ranks = evaluation(event, training)
+    made = {each.started.made for each in ranks.values()}
+    site = made.pop() if len(made) == 1 else None
+    found = left_out([site], len(ranks), at_line=True) if site is not None else None
+    if found is not None and own_parts(ranks, training):
+        yield _short(found, len(ranks))
+
+
+@watch(Summed)
+def of_short_parts_by_hand(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for such parts in a function without gradients that adds up over the ranks."""
+    if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
+        return
+    sites = [Site(*each) for each in event.callers]
+    found = left_out([each for each in sites if is_untrained(part_around(each))], training.world_size, at_line=False)
+    if found is not None:
+        yield _short(found, training.world_size)
+
+
+def _short(found: LeftOut, ranks: int) -> Finding:
+    return Finding(
+        f"{found.share:.0%} of the samples are evaluated by no rank: the parts of {ranks} ranks end before they do",
+        (Evidence(found.text, "all samples, each on one rank", f"{found.site.file}:{found.site.line}"),),
+        Fix("take every world-size-th sample", diff="+mine = rows[rank::world_size]"),
+        place(found.site),
+        severity=Severity.WARNING,
+    )
 
 
 @watch(Summed)

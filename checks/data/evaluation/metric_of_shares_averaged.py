@@ -54,9 +54,8 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import Reduced, are_cut, evaluation, one_number, sharded, shares_gradients
-from ..._evaluation.metrics import part_around
 from ..._evaluation.quotients import computed_by, divides
-from ..._evaluation.rank_parts import is_untrained
+from ..._evaluation.rank_parts import untrained_part
 from ._ratios import quotient, ratio
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
@@ -130,8 +129,8 @@ def of_a_part_cut_by_hand(event: Summed, training: Training) -> Iterator[Finding
     if training.framework is not None or not all(shares_gradients(each.pid, training) for each in told.values()):
         return
     site = Site(*event.callers[0])
-    around = part_around(site)
-    if not is_untrained(around) or not divides(site)[1] or GRADIENTS.search(ast.unparse(around)):
+    around = untrained_part(site)
+    if around is None or not divides(site)[1] or GRADIENTS.search(ast.unparse(around)):
         return
     name = computed_by(site)
     if not name or _is_averaged(around, name) or training.of(EpochStarted, training=False):

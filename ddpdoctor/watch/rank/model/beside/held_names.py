@@ -26,5 +26,6 @@ def is_bank(name: str, value: Any) -> bool:
 
 
 def _can_weigh(name: str, value: Any) -> bool:
-    """Whether a loss can weigh classes by what a name holds: a number for each."""
-    return WEIGHTS.search(name) is not None and len(value.shape) == 1 and value.shape[0] <= CLASSES
+    """Whether a loss can weigh classes by what a name holds: a number for each, or one for that of two."""
+    few = not value.shape or (len(value.shape) == 1 and value.shape[0] <= CLASSES)
+    return WEIGHTS.search(name) is not None and few
