@@ -17,7 +17,7 @@ TELLS = re.compile(
     re.IGNORECASE,
 )
 """Names of files that say which versions a project needs."""
-FOLDER = "requirements"
+FOLDERS = ("requirements", "docker")
 PIN = re.compile(
     r"(?<![\w-])(?:pytorch/pytorch:|(?:py)?torch(?!\d+\b(?!\.)))[`*\"]*\s*\(?(?:version\s*|ver\.?\s*|:)?"
     r"(?P<bounds>[=<>~!^]*\s*v?\d[\w.]*(?:\+\w+)?(?:\s*,\s*[=<>~!]+\s*\d[\w.]*)*)"
@@ -29,6 +29,12 @@ PIN = re.compile(
 
 An environment that is called ``torch110`` names none.
 """
+OLD = re.compile(
+    r"(?<![\w.-])(?:python[=:/]=?3\.[5-7]\b|cudatoolkit==?(?:[89]|10|11\.[0-3])\b)(?![\d.]*\s*(?:\+|(?:or|and)\b))"
+)
+"""Versions of what torch 2 cannot be installed beside: a Python before 3.8, a CUDA before 11.4 of conda's."""
+ARGUMENT = re.compile(r"^ARG[ \t]+(?P<name>\w+)=[\"']?(?P<value>[^\s\"']+)", re.MULTILINE)
+"""A variable of a Dockerfile, with what it is where the build is told nothing else."""
 BOUND = re.compile(r"(?P<how>[=<>~!^]*)\s*v?(?P<major>\d+)(?:\.(?P<minor>\d+))?")
 OPEN = frozenset({">", ">=", "!=", "^"})
 """What newer versions fit as well."""
@@ -44,13 +50,16 @@ def _texts(project: Project, path: str) -> Iterator[str]:
     for folder in project.own_folders(path):
         names = project.folders.listed(folder)
         told = [f"{folder}/{each}" for each in names if TELLS.fullmatch(each)]
-        if FOLDER in names:
-            told += [f"{folder}/{FOLDER}/{each}" for each in project.folders.listed(f"{folder}/{FOLDER}")]
+        for part in (each for each in FOLDERS if each in names):
+            told += [f"{folder}/{part}/{each}" for each in project.folders.listed(f"{folder}/{part}")]
         yield from (project.text(os.path.normpath(each)) for each in told)
 
 
 def _pinned(text: str) -> Iterator[int]:
     """Yield the major version of each pin of a text; none of one that newer versions fit as well."""
+    given = {each["name"]: each["value"] for each in ARGUMENT.finditer(text)}
+    text = re.sub(r"\$\{(\w+)\}", lambda match: given.get(match[1], match[0]), text) if given else text
+    yield from (1 for _ in OLD.finditer(text))
     for found in PIN.finditer(text):
         parts = [] if found["open"] else found["bounds"].split(",")
         bounds = filter(None, (BOUND.match(each.strip()) for each in parts))

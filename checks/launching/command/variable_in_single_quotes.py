@@ -8,11 +8,12 @@ It looks for a host of that name and waits until its time-out, or refuses the nu
 ## How to be sure
 
 `echo '$MASTER_ADDR:29500'` prints the name. In a file (`ddpdoctor lint`): a value of one of the launcher's own options
-holds a variable in single quotes, and no second shell reads it.
+holds a variable in single quotes, and no second shell reads it. `accelerate launch` reads where the others are only
+for several machines.
 
 ## How to mend it
 
-Double quotes: `--rdzv_endpoint="$MASTER_ADDR:29500"`.
+Double quotes: `--rdzv_endpoint="$MASTER_ADDR:29500"`; for what a command says, `"$(...)"`.
 
 ## Versions and sources
 
@@ -28,10 +29,14 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, launched_by, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Edit, LaunchScript, Word
+    from ddpdoctor.check import Edit, Launch, LaunchScript, Word
 
 AILMENT = Ailment("DDP493", Severity.ERROR)
 VARIABLE = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
+COMMAND = re.compile(r"[\w./-]+(?: [^'\"`]*)? \$")
+"""A command in the quotes, which was to be run there: its words, and then a variable."""
+OF_SEVERAL = {"main-process-ip", "machine-rank"}
+"""What Accelerate reads where there are several machines."""
 
 
 @lint
@@ -43,15 +48,30 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
         for name, word in each.options.items():
             raw = launch.text[word.begin : word.end] if word is not None and each.handed is None else ""
             match = VARIABLE.search(word.text) if word is not None and not word.reads and not word.is_open else None
-            if word is None or match is None or not re.search(r"'[^']*\$", raw):
+            if word is None or match is None or not re.search(r"'[^']*\$", raw) or _is_unread(each, name):
                 continue
             option = f"--{name.replace('-', '_')}"
+            if COMMAND.match(word.text):
+                yield Finding(
+                    f"{option} is the text {word.text}: the shell runs no command in single quotes",
+                    (launch.seen(word.line, f'"$({word.text})"'),),
+                    Fix("let the shell run it", command=f'{option}="$({word.text})"'),
+                    launch.place(word.line, word.begin),
+                )
+                continue
             yield Finding(
                 f"{option} is {word.text}, a name and no value: the shell puts nothing into single quotes",
                 (launch.seen(word.line, f'"{word.text}"'),),
                 Fix("write double quotes", command=f'{option}="{word.text}"', edits=_doubled(launch, word)),
                 launch.place(word.line, word.begin),
             )
+
+
+def _is_unread(launch: Launch, name: str) -> bool:
+    """Whether Accelerate is told, or takes it, that there is one machine: it does not ask where the others are."""
+    machines = launch.options.get("num-machines")
+    is_one = machines.text == "1" if machines is not None else "config-file" not in launch.options
+    return launch.tool == "accelerate launch" and name in OF_SEVERAL and is_one
 
 
 def _doubled(launch: LaunchScript, word: Word) -> tuple[Edit, ...]:

@@ -12,7 +12,9 @@ is the one to look for. A short run, or one of a single process, often never com
 
 Nothing in the file gives the name a value: no import, assignment, function, parameter, loop or `global`; and Python has
 no such name of its own. A line that nothing comes to does not count: behind a `raise`, or behind a name alone on a line
-that nothing defines, which is put there to fail. Reported in files that make a process group, wrap a model or use a
+that nothing defines, which is put there to fail, or in a function that the script names nowhere and no other file
+takes. Nor does a notebook that is exported as a script, whose host has names of its own (`spark`, `display`). Reported
+in files that make a process group, wrap a model or use a
 framework of ranks; and in files of such a training that call `torch.distributed` or a sampler's `set_epoch` themselves.
 `ruff check --select F821` finds such names in all other files.
 
@@ -37,6 +39,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 from ..._frameworks.trainer import runs_in_ranks
+from ._idle import is_idle
 from ._one_rank import is_caught
 
 if TYPE_CHECKING:
@@ -44,8 +47,12 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP460", Severity.ERROR)
 OF_PYTHON = frozenset(dir(builtins)) | {"__file__", "__class__", "__builtins__", "__path__", "__annotations__"}
-UNSEEN = re.compile(r"(?<![.\w])(?:globals|exec|eval|locals|vars)\(|\bbuiltins\b|import +\*|^[%!]", re.MULTILINE)
-"""What can bind names without naming them."""
+UNSEEN = re.compile(
+    r"(?<![.\w])(?:globals|exec|eval|locals|vars)\(|\bbuiltins\b|import +\*|^[%!]"
+    r"|^# (?:Databricks notebook source|COMMAND -{5}|MAGIC %|In\[)|\bget_ipython\(",
+    re.MULTILINE,
+)
+"""What can bind names without naming them; and a notebook as a script, for which its host has bound some."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 JOINS = r"init_process_group\("
 OF_RANKS = re.compile(r"\bsampler\.set_epoch\(|\b(?:dist|distributed)\.\w+\(|\bDistributed(?:DataParallel|Sampler)\(")
@@ -72,7 +79,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     undefined = script.tree.read.keys() - bound - OF_PYTHON
     for name in sorted(undefined):
         reads = [
-            each for each in script.tree.read[name] if _is_run(script, each) and not _is_dead(script, each, undefined)
+            each
+            for each in script.tree.read[name]
+            if _is_run(script, each) and not _is_dead(script, each, undefined) and not is_idle(script, project, each)
         ]
         if reads and not any(is_caught(script, each) for each in script.tree.read[name]):
             guard = script.one_rank_guard(reads[0])

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
 
 DISTRIBUTED = re.compile(
-    r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE
+    r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu|horovod|use_?hvd", re.IGNORECASE
 )
 """Names of a flag that is set wherever there are several processes."""
-SEVERAL = re.compile(r"dist|ddp|initialized|parallel|multi_?(?:gpu|proc)|launcher|world_?size|n_?gpus", re.IGNORECASE)
+SEVERAL = re.compile(
+    r"dist|ddp|initialized|parallel|multi_?(?:gpu|proc)|launcher|world_?size|n_?gpus|horovod|hvd", re.IGNORECASE
+)
 """Words of a test that asks whether there are several processes."""
 WRAPPER = "DistributedDataParallel"
 Compared = dict[bool, set[tuple[type[ast.cmpop], str]]]
