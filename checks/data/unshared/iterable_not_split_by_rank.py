@@ -20,7 +20,8 @@ loader without workers) are compared: reported is one that is the same on all ra
 and so is a piece of each batch, say the labels.
 
 In a source (`ddpdoctor lint`): a DDP model learns from an IterableDataset of the file whose class knows of no rank (run
-with two gloo ranks: both went through all ten samples).
+with two gloo ranks: both went through all ten samples); or from what an object of a class of the project gives, which
+counts through the data by itself and is told no rank.
 
 ## How to mend it
 
@@ -69,6 +70,7 @@ from .._lines import given_out
 from .._passes import same_pass, told
 from .._streams import first_batches, read_alike
 from .._words import ROWS, SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
+from ._own_loader import gives_all, own_loaders
 from ._split_by_worker import by_rank_and_worker
 
 if TYPE_CHECKING:
@@ -204,13 +206,6 @@ FEWEST = 16  # checksums: fewer tell nothing
 SAME = 0.98
 
 
-SHARES = re.compile(
-    r"rank|world|shard|split_|rand|seed|shuffle|replica|node|dist|host|environ|socket|queue|stream|getpid|uuid|time",
-    re.IGNORECASE,
-)
-"""What says that a class gives each rank a share, or each its own samples."""
-
-
 @lint
 def of_a_stream(script: Script) -> Iterator[Finding]:
     """Look for a DDP model that learns from an IterableDataset which gives all its samples on each rank."""
@@ -220,7 +215,7 @@ def of_a_stream(script: Script) -> Iterator[Finding]:
         data = given(loader, 0, "dataset")
         made = script.held(data) if isinstance(data, ast.Name) else data
         own = script.names_class(made.func) if isinstance(made, ast.Call) else None
-        if own is None or not isinstance(made, ast.Call) or not _gives_all(script, own, made):
+        if own is None or not isinstance(made, ast.Call) or not gives_all(script, own, made):
             continue
         if script.all_ranks_reach(loader) and script.learned(loader) is not None:
             yield Finding(
@@ -238,15 +233,25 @@ def of_a_stream(script: Script) -> Iterator[Finding]:
             )
 
 
-def _gives_all(script: Script, own: ast.ClassDef, made: ast.Call) -> bool:
-    """Whether a class is an IterableDataset that shares nothing, and calls nothing that could."""
-    handed = [*made.args, *(word.value for word in made.keywords)]
-    if [script.resolve(base) for base in own.bases] != ["torch.utils.data.IterableDataset"]:
-        return False
-    if SHARES.search(ast.unparse(own)) or any(script.can_differ(each) for each in handed):
-        return False
-    names = (each.func for each in ast.walk(own) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
-    return not any(script.tree.lookup(each.id, each) for each in names)
+@lint
+def of_own_loader(script: Script) -> Iterator[Finding]:
+    """Look for a DDP model that learns from an object which counts through the data by itself, on each rank alike."""
+    if not script.joins or script.frameworks:
+        return
+    for made, own, asked in own_loaders(script):
+        yield Finding(
+            f"each rank is given the same batches: {own.name} counts through the data, and knows of no rank",
+            (
+                script.seen(made, f"{own.name}(..., rank, world_size), which begins at the rank's share"),
+                script.seen(asked),
+            ),
+            Fix(
+                "let each rank begin at its own share, and step over those of all",
+                diff="-self.position = 0\n+self.position = rank * batch\n"
+                "-self.position += batch\n+self.position += world_size * batch",
+            ),
+            script.place(made),
+        )
 
 
 @log_pattern(

@@ -55,6 +55,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._nowhere import spawned_without_group
 from ._ranks_started import destroyed, has_group
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
 
@@ -203,6 +204,28 @@ def _runs_always(script: Script, node: ast.AST, depth: int = 3) -> bool:
     if function is None:
         return bool(tests)
     return depth > 0 and any(_runs_always(script, each, depth - 1) for each in script.sites(function))
+
+
+@lint
+def in_what_is_spawned(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that is wrapped in a function which mp.spawn starts, where nothing in reach makes a group."""
+    if script.is_test or script.frameworks or project.unknown():
+        return
+    for call, spawn in spawned_without_group(script, project):
+        yield Finding(
+            f"{script.code(call.func)} is called in a process that has no process group: a ValueError",
+            (
+                script.seen(call, 'torch.distributed.init_process_group("nccl", rank=rank, world_size=size) before it'),
+                script.seen(spawn),
+            ),
+            Fix(
+                "make the process group first, in each process",
+                diff='+os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29500"\n'
+                '+torch.distributed.init_process_group("nccl", rank=rank, world_size=size)',
+            ),
+            script.place(call),
+        )
+        return
 
 
 SPAWN = "torch.multiprocessing.spawn"

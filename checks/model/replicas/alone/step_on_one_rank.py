@@ -9,7 +9,8 @@ with the same learning rate. Where `optimizer.step()` stands behind `if rank == 
 ## How to be sure
 
 Compare `optimizer.param_groups[0]["lr"]` and a weight of two ranks. Reported in a source where the step stands behind a
-test that one rank alone passes, and the others step nowhere.
+test that one rank alone passes, and the others step nowhere; with Horovod, whose optimizer waits for the others in each
+step, of a schedule alone.
 
 ## How to mend it
 
@@ -29,6 +30,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
 
+from ...._frameworks.horovod import OPTIMIZER
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
@@ -38,13 +41,17 @@ AILMENT = Ailment("DDP556", Severity.ERROR)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a step of what torch.optim made, behind a test that one rank alone passes."""
-    if script.frameworks or not script.calls(DDP) or project.does("broadcast"):
+    by_horovod = script.frameworks == {"horovod"} and bool(script.calls(OPTIMIZER))
+    if by_horovod and project.does(SENT_BY_HOROVOD):
+        return
+    if not by_horovod and (script.frameworks or not script.calls(DDP) or project.does("broadcast")):
         return
     for call in script.nodes(ast.Call):
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as owner, attr="step")):
                 kind = _kind(script, owner)
-                guard = script.one_rank_guard(call) if kind else None
+                is_told = kind and not (by_horovod and (kind == WEIGHTS or _is_sent_after(script, call)))
+                guard = script.one_rank_guard(call) if is_told else None
                 if guard is not None and not _others_step(script, call):
                     name = script.code(owner)
                     yield Finding(
@@ -61,7 +68,19 @@ def _kind(script: Script, owner: ast.Name | ast.Attribute) -> str:
     path = script.resolve(held.func) or "" if isinstance(held, ast.Call) else ""
     if path.startswith("torch.optim.lr_scheduler."):
         return "learning rates"
-    return "weights" if path.startswith("torch.optim.") else ""
+    return WEIGHTS if path.startswith("torch.optim.") else ""
+
+
+WEIGHTS = "weights"
+SENT_BY_HOROVOD = r"\.broadcast\(|broadcast_object|broadcast_async"
+"""What can send rank 0's learning rate to the others; the state of the optimizer is sent once, before the training."""
+
+
+def _is_sent_after(script: Script, call: ast.Call) -> bool:
+    """Whether the loop that a step stands in also sends rank 0's optimizer to the others."""
+    loops = [each for each in script.tree.above(call) if isinstance(each, (ast.For, ast.While))]
+    sent = script.calls("horovod.torch.broadcast_optimizer_state")
+    return any(loop in script.tree.above(each) for each in sent for loop in loops)
 
 
 def _others_step(script: Script, call: ast.Call) -> bool:
