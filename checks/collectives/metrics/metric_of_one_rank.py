@@ -94,7 +94,7 @@ CHANCE = 0.2  # of the rows: what is drawn for several evaluations, an episode s
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
-    known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
+    known = script.frameworks if script.frameworks in ({"accelerate"}, {"horovod"}) else frozenset()
     if not is_own(script, known=known):
         return
     told = set()
@@ -109,7 +109,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 Fix("give the rank that evaluates all samples: a loader without a DistributedSampler", diff=WHOLE),
                 script.place(each.loop),
             )
-    found = list(unreduced(script, project, framework=bool(known)))
+    found = list(unreduced(script, project, framework=known == {"accelerate"}))
     for loop, held, sampler in found:
         use = told_after(script, loop, held) if loop not in told else None
         if use is not None:

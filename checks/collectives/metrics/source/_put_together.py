@@ -23,9 +23,10 @@ def fix(script: Script, loop: ast.For, held: str, sampler: Evidence) -> Fix:
     """Return how to put the parts together: sums are added up, and lists are gathered before anything is computed."""
     if ".prepare(" in sampler.seen:
         return Fix("gather what each process has computed of its batch, and count that", diff=GATHERED)
-    if is_list(script, loop, held):
+    if is_list(script, loop, held) and script.frameworks != {"horovod"}:
         return Fix(f"gather {held} of all ranks, then compute", diff=EXTENDED.replace("held", held))
-    return Fix("add up the sums and counts of all ranks, then divide", diff=ADDED)
+    by_horovod = script.frameworks == {"horovod"}
+    return Fix("add up the sums and counts of all ranks, then divide", diff=BY_HOROVOD if by_horovod else ADDED)
 
 
 GATHERED = "+outputs, targets = accelerator.gather_for_metrics((outputs, targets))   # in the loop, on all processes"
@@ -39,6 +40,10 @@ ADDED = (
 )
 
 
+BY_HOROVOD = (
+    "+totals = hvd.allreduce(torch.tensor([correct, count], dtype=torch.float64), op=hvd.Sum)\n"
+    "+accuracy = (totals[0] / totals[1]).item()"
+)
 BY_FABRIC = '+loss = fabric.all_reduce(loss, reduce_op="mean")   # on all processes, and keep what it returns'
 WHOLE = (
     "-val_loader = DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False))\n"

@@ -41,6 +41,8 @@ def can_be_reduced(script: Script, loop: ast.For, held: str | None = None) -> bo
     ``held``: of all that it sums, this alone is asked for.
     """
     function = script.function(loop)
+    if function is None:
+        return _is_reduced_at_top(script, stored(script, loop) if held is None else {held})
     if not isinstance(function, ast.FunctionDef) or _is_reduced_in(script, loop, function, held):
         return True
     places = None
@@ -76,6 +78,16 @@ def _is_reduced_in(script: Script, loop: ast.For, function: ast.FunctionDef, hel
     names = derived(script, function, stored(script, loop) if held is None else {held})
     local = stored(script, function) - names if held is not None else set()
     return any(reads(each, names) or _works_on_unseen(script, each, local) for each in reducing)
+
+
+def _is_reduced_at_top(script: Script, summed: set[str]) -> bool:
+    """Whether something puts together what stands outside of all functions, or what is made of that there.
+
+    That can be a function which is told nothing: it reads what is there.
+    """
+    names = derived(script, script.module, summed)
+    functions = [each for each in script.nodes(ast.FunctionDef) if is_reducing(script, script.tree, each)]
+    return any(reads(each, names) for each in (*reductions(script, script.module), *functions))
 
 
 def _works_on_unseen(script: Script, call: ast.AST, local: set[str]) -> bool:

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
 
 
+HOROVOD = {"horovod", "horovod.torch"}
+"""Whose scripts make their loaders, and reduce what these have summed, by themselves."""
+
+
 def unreduced(script: Script, project: Around, *, framework: bool = False) -> Iterator[tuple[ast.For, str, Evidence]]:
     """Yield the loops that evaluate a rank's share, what each sums, and the sampler, where nobody can reduce it."""
     found = [*by_names(script, framework=framework), *by_flow(script, project, framework=framework)]
     loops = {loop for loop, _, _ in found}
-    known = {"accelerate"} if framework else set()
+    known = {"accelerate"} if framework else HOROVOD
     left = {loop for loop in loops if not is_of_known_code(script, project, loop, known=known)}
     somewhere = project.does(REDUCED)
     for loop, held, sampler in found:
@@ -57,7 +61,7 @@ class Shared:
 
 def shared_loops(script: Script, project: Around) -> Iterator[Shared]:
     """Yield the loops of this file without gradients that a sampler of the project comes to."""
-    if not is_own(script) or not project.says("no_grad|inference_mode"):
+    if not is_own(script, known=HOROVOD) or not project.says("no_grad|inference_mode"):
         return
     for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
         for call in tree.of(ast.Call):

@@ -19,7 +19,8 @@ under samplers that share out by rank, those of Accelerate and of the transforme
 In a source (`ddpdoctor lint`) it reports `random_split` without a generator, or scikit-learn's `train_test_split`
 without random_state, that all ranks come to, where nothing in reach is seeded, or where the last seed before it has the
 rank in it (`manual_seed(42 + rank)`); `train_test_split` and `shuffle` of a
-data set of Hugging Face without a seed, also under a transformers Trainer that a launcher starts. With `mp.spawn` the
+data set of Hugging Face without a seed, also under a transformers Trainer that a launcher starts; and `random_split` in
+the `setup` of a module of Lightning, whose Trainer starts the script once for each GPU. With `mp.spawn` the
 top of the file counts as well: each of the processes runs those lines anew.
 
 Run with torch 2.13 and two gloo ranks, 100 samples split 80 to 20: 17 of the 20 that rank 0 had held out were in rank
@@ -61,6 +62,7 @@ from ddpdoctor.check import (
 from ...._scripts.source import OF_THE_MODEL, SAMPLER
 from ..._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
 from ..._words import SHOWN, sharer
+from ._in_setup import splits_in_setup
 from ._orders import in_its_words, of_the_kind, ordered_differently, overlap, place_of
 from ._split_in_ranks import SPLITTERS, is_launched, is_on_each_rank, is_shared_out, splits
 from ._split_mended import SORT, SPLIT, SPLIT_ALIKE, SPLIT_TENSORS
@@ -163,6 +165,23 @@ def seeded_apart(script: Script, project: Around) -> Iterator[Finding]:
             f"each rank splits the data for itself: {script.code(call.func)} draws after a seed that has the rank in "
             "it, so no two ranks agree",
             (script.seen(call, f"{word}={value}"), script.seen(seed, "the same seed on all ranks before the split")),
+            _seeded(script, call, f"{word}={value}"),
+            script.place(call),
+        )
+
+
+@lint
+def in_setup(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a random split in a module of Lightning that trains in several processes, where nothing is seeded."""
+    frameworks = script.frameworks - OF_THE_MODEL
+    if not frameworks or frameworks - {"lightning", "pytorch_lightning"} or project.does(SEEDED):
+        return
+    for call in splits_in_setup(script, project):
+        word, value = SPLITTERS[script.resolve(call.func) or ""]
+        yield Finding(
+            f"each rank splits the data for itself: {script.code(call.func)} is not seeded, and Lightning has each "
+            "process set its data up",
+            (script.seen(call, f"{word}={value}"),),
             _seeded(script, call, f"{word}={value}"),
             script.place(call),
         )
