@@ -41,14 +41,31 @@ def is_closed_to(tree: Tree, node: ast.AST, there: Tree, call: ast.Call) -> bool
     return any(truth(tree, guard.test, (there, call)) is (not guard.holds) for guard in guards(tree, node))
 
 
-def is_true_in_a_call(tree: Tree, test: ast.expr, node: ast.AST) -> bool:
-    """Whether a call of the function that a node stands in comes to it, and passes literals by which a test holds."""
+def is_true_in_a_call(tree: Tree, test: ast.expr, node: ast.AST, depth: int = 3) -> bool:
+    """Whether a call of the function that a node stands in comes to it, and passes literals by which a test holds.
+
+    Or passes on a test of its own function, that holds so: ``sampler_of(data, shuffle=split == "train")``.
+    """
     function = tree.function(node)
     if not isinstance(function, ast.FunctionDef):
         return truth(tree, test) is True
     return any(
-        truth(tree, test, each) is True and not is_closed_to(tree, node, *each) for each in seen_sites(tree, function)
+        (truth(tree, test, each) is True or (depth > 0 and _holds_above(tree, test, each, depth - 1)))
+        and not is_closed_to(tree, node, *each)
+        for each in seen_sites(tree, function)
     )
+
+
+def _holds_above(tree: Tree, test: ast.expr, site: tuple[Tree, ast.Call], depth: int) -> bool:
+    """Whether what a call passes for a parameter is a test that holds in a call of the function around it."""
+    there, call = site
+    bindings = tree.lookup(test.id, test) if isinstance(test, ast.Name) else []
+    function = tree.function(bindings[0].node) if len(bindings) == 1 else None
+    if not isinstance(test, ast.Name) or not isinstance(function, ast.FunctionDef) or is_spawn(there, call):
+        return False
+    passed = argument(call, function, test.id, spawned=False) if isinstance(bindings[0].node, ast.arg) else None
+    is_test = isinstance(passed, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Name)) and passed in there.parents
+    return passed is not None and is_test and is_true_in_a_call(there, passed, call, depth)
 
 
 DEPTH = 4  # variables and parts of a test that are followed
