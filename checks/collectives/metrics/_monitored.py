@@ -40,7 +40,7 @@ def trained_in_ranks(script: Script, project: Around) -> bool:
     trees = [script.tree, *(tree for _, tree in project.trees(r"\bTrainer(?:\.from_argparse_args)?\("))]
     made = [(tree, call) for tree in trees for call in tree.of(ast.Call) if resolve(tree, call.func) in MADE]
     return bool(made) and all(
-        (has_ranks(each) or _is_unpacked(tree, each)) and not any(keyword(each, name) for name in SAMPLER)
+        (has_ranks(tree, each) or _is_unpacked(tree, each)) and not any(keyword(each, name) for name in SAMPLER)
         for tree, each in made
     )
 
@@ -52,7 +52,8 @@ def _is_unpacked(tree: Tree, trainer: ast.Call) -> bool:
     """Whether a Trainer is handed a dict that names several ranks: ``more = dict(strategy="ddp", gpus=args.gpus)``."""
     packed = [each.value for each in trainer.keywords if each.arg is None and isinstance(each.value, ast.Name)]
     bound = [binding.value for each in packed for binding in tree.lookup(each.id, each)]
-    return any(isinstance(each, ast.Call) and resolve(tree, each.func) == "dict" and has_ranks(each) for each in bound)
+    dicts = [each for each in bound if isinstance(each, ast.Call) and resolve(tree, each.func) == "dict"]
+    return any(has_ranks(tree, each) for each in dicts)
 
 
 def unsynced(script: Script) -> Iterator[tuple[ast.Call, str]]:

@@ -13,7 +13,8 @@ Print the metric on every rank: the numbers differ. Reported where a loop withou
 a DistributedSampler, sums are kept over the loop and printed or returned after it, and neither the file nor one in
 its reach reduces or gathers them. Each sum is followed by itself: a loss that is reduced says nothing of the accuracy
 that is returned beside it. Where one rank alone comes to that loop, nothing can be added up there: it needs a loader of
-all samples. A loader of Lightning Fabric's `setup_dataloaders` is shared out as well.
+all samples. A loader of Lightning Fabric's `setup_dataloaders` is shared out as well, and so are those of Lightning's
+Trainer: what `on_validation_epoch_end` prints of the batches that the steps have kept is of one process.
 
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
 one, after which nothing was exchanged before the training went on, but for barriers and what one rank has broadcast.
@@ -74,6 +75,7 @@ from ..._evaluation.rank_parts import told_alone
 from ..._findings.places import file_of_first_step
 from ..._ledgers.mixed import mixed
 from ..._scripts.source import is_own
+from ._epoch_end import printed_at_the_end
 from ._evaluated_alone import evaluated_alone
 from ._fabric import told_of_share
 from .source._put_together import ADDED, WHOLE, fix, named
@@ -131,6 +133,12 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def of_fabric(script: Script) -> Iterator[Finding]:
     """Look for sums over a loader that Lightning Fabric has shared out, in a file that reduces nothing."""
     yield from told_of_share(script)
+
+
+@lint
+def of_lightning(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for what a module of Lightning prints at the end of an evaluation, of the batches of one process."""
+    yield from printed_at_the_end(script, project)
 
 
 @watch(Evaluated)

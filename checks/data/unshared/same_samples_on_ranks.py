@@ -216,7 +216,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a Trainer of Lightning that is to put no samplers in, where the script has none of its own."""
     for call in script.calls(*TRAINERS):
         off = next((given for name in SAMPLER if (given := keyword(call, name)) is not None), None)
-        if not isinstance(off, ast.Constant) or off.value is not False or not has_ranks(call):
+        if not isinstance(off, ast.Constant) or off.value is not False or not has_ranks(script.tree, call):
             continue
         if project.does(SHARED) or not project.says(r"\bDataLoader\(") or project.unknown() - LIGHTNING:
             continue

@@ -28,7 +28,7 @@ def written_after_fit(script: Script) -> Iterator[tuple[ast.Call, ast.expr, ast.
                 made = script.made_by(owner, *TRAINERS)
             case _:
                 continue
-        if made is None or not has_ranks(made) or not _goes_on(script, made):
+        if made is None or not has_ranks(script.tree, made) or not _goes_on(script, made):
             continue
         for write, path in writes:
             behind = script.function(write) is script.function(call) and write.lineno > call.lineno

@@ -114,7 +114,7 @@ def _predictions(script: Script) -> Iterator[tuple[ast.stmt, str, Evidence]]:
     for call in script.nodes(ast.Call):
         match call.func:
             case ast.Attribute(value=owner, attr="predict") if made := script.made_by(owner, *TRAINERS):
-                if not has_ranks(made) or any(keyword(made, each) is not None for each in SAMPLER):
+                if not has_ranks(script.tree, made) or any(keyword(made, each) is not None for each in SAMPLER):
                     continue
                 found = _assigned(script.tree, call)
                 if found is not None and not _guard(script, found[0]):
