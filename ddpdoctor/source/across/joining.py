@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.text.bindings import dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.values.bound import definition, returned, values
 from ddpdoctor.source.values.sites import SPAWN
@@ -93,14 +94,28 @@ def _makes(tree: Tree, node: ast.expr | None, owner: ast.ClassDef) -> bool:
 
 
 def asked(tree: Tree, made: ast.Call, method: str) -> list[ast.Call]:
-    """Return the calls of a method of what a call makes: at once, or by the variable that holds nothing else."""
+    """Return the calls of a method of what a call makes: at once, or by the variable that holds nothing else.
+
+    But for what is made of the variable itself, which it takes: ``net = net.to(device)``, ``net = wrap(net)``.
+    """
     found = []
     for node in tree.members.get(method, ()):
         call = tree.parents[node]
         held = node.value
         if isinstance(held, ast.Name | ast.Attribute):
-            bindings = values(tree, held)
+            name = dotted(held)
+            bindings = [each for each in values(tree, held) if not _is_made_of(each.value, name)]
             held = bindings[0].value or held if len(bindings) == 1 else held
         if held is made and isinstance(call, ast.Call) and call.func is node:
             found.append(call)
     return found
+
+
+def _is_made_of(value: ast.expr | None, name: str | None) -> bool:
+    """Whether a value is what a call makes of a variable: by a method of it, or of it as the first argument."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=owner)) if dotted(owner) == name:
+            return True
+        case ast.Call(args=[first, *_]):
+            return dotted(first) == name
+    return False
