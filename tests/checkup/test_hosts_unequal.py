@@ -86,7 +86,9 @@ def test_packages_that_the_training_imports_are_compared(
     """Of a script that is named; what its ranks need not share is a note."""
     (tmp_path / "train.py").write_text(TRAIN)
     first = {"numpy": "2.4.6", "transformers": "4.57.1", "tqdm": "4.67"}
-    paths = {host: install(tmp_path / f"{host}/site-packages", first | (second if host else {})) for host in (0, 1)}
+    paths = {
+        host: install(tmp_path / f"{host}/site-packages", {**first, **(second if host else {})}) for host in (0, 1)
+    }
     only = "packages-differ-between-hosts"
     done = checked(hosts, only, "--model", f"{tmp_path}/train.py:build", paths=paths)
 

@@ -100,7 +100,7 @@ def test_a_py_spy_that_no_path_leads_to_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_what_has_led_to_the_look_is_no_work_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a rank is the first process of a container, the daemon by which somebody came in is below it."""
-    monkeypatch.setattr(usage.os, "getpid", lambda: 40)
+    monkeypatch.setattr("os.getpid", lambda: 40)
     parents = {40: 30, 30: 20, 20: 1, 7: 1, 1: 0}
     assert usage._without_own(parents, {1}) == {40: 30, 30: 20, 7: 1, 1: 0}
     assert usage._without_own(parents, {7}) == parents

@@ -54,18 +54,11 @@ if step == 20:
 LOST = "error DDP343 peer-connection-lost: "
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[Hosts]:
-    """Yield two hosts."""
-    with network(2) as hosts:
-        yield hosts
-
-
 @pytest.fixture
-def hosts(made: Hosts) -> Iterator[Hosts]:
-    """Yield them, and take back what a test has done to what lies between them."""
-    yield made
-    between(made, "nft flush ruleset; ip link set p1 up master br0")
+def hosts() -> Iterator[Hosts]:
+    """Yield two hosts, which one test breaks, and no other one has."""
+    with network(2) as made:
+        yield made
 
 
 def between(hosts: Hosts, script: str) -> None:
