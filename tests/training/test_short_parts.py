@@ -1,4 +1,4 @@
-"""Cuts by the rank that leave samples out are found in the source; those that take all, or few on purpose, are not."""
+"""Cuts by the rank that leave samples out are found in the source; cuts that take all, or few on purpose, are not."""
 
 from __future__ import annotations
 
