@@ -28,6 +28,8 @@ NAMED = {
     ("credit", "each rank draws its own order before it takes its share"): "slices-overlap",
     ("credit", "the areas of the ranks are averaged"): "metric-of-shares-averaged",
     ("speckle", "half of the validation is left out"): "evaluation-samples-repeated",
+    ("infinite", "each rank shuffles for itself before it takes its share"): "sampler-seeds-differ",
+    ("infinite", "the latents are the same on all ranks"): "same-noise-on-ranks",
     ("bank", "divided twice"): "gradients-not-the-mean",
     ("bank", "the temperature follows each rank's own loss"): "loss-factors-differ",
     ("by_hand", "nothing is exchanged"): "gradients-not-exchanged",

@@ -14,7 +14,8 @@ sampler's, and then share out: `TrainingArguments(seed=42 + rank)`, or `set_seed
 
 Print `sampler.seed` on each rank. ddpdoctor reads the seeds and counts the samples that came to several ranks.
 
-In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared.
+In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared; those of a
+class of the script's own, which may never end, where the ranks have also drawn the same samples at first.
 
 In a source (`ddpdoctor lint`): the `seed` of a DistributedSampler, or of TrainingArguments, is computed from the rank.
 
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,26 +49,31 @@ from ddpdoctor.check import (
     Fix,
     NotRun,
     OrderSeen,
+    Place,
     Severity,
     Training,
     compare_shares,
     given,
     is_open,
     keyword,
+    last_name,
     lint,
     place,
     probe,
+    tree_of,
     watch,
 )
 
 from ..._scripts.source import SAMPLER
-from .._passes import same_data, same_pass, splitting, told
+from .._passes import RankPass, same_data, same_pass, splitting, told
 from .._words import SHOWN, at, sharer, shown
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP616", Severity.ERROR)
+FEWEST = 8  # samples
+SHARED = 0.1  # of what a rank has drawn
 RANKS = frozenset({Fact.RANK, Fact.LOCAL_RANK})
 ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
 STREAMED = re.compile(r"IterableDataset|streaming=True")  # what has no sampler
@@ -121,7 +127,8 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     seeds = [sampler.seed for sampler in samplers.values()]
     if not samplers or None in seeds or len(set(seeds)) == 1 or same_data(ranks) is False:
         return
-    if not all(sampler.shuffle and sampler.kind == "DistributedSampler" for sampler in samplers.values()):
+    standard = all(sampler.shuffle and sampler.kind == "DistributedSampler" for sampler in samplers.values())
+    if not standard and not _overlap(ranks):
         return
     yield Finding(
         f"the samplers shuffle with different seeds ({told(seeds)}): their shares overlap",
@@ -133,9 +140,29 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
         )[:SHOWN],
-        Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
-        place(next(iter(ranks.values())).started.drawn_at),
+        Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)")
+        if standard
+        else Fix("use one seed on all ranks", diff="-Sampler(..., seed=seed + rank)\n+Sampler(..., seed=seed)"),
+        _made(event, next(iter(samplers.values())).kind) or place(next(iter(ranks.values())).started.drawn_at),
     )
+
+
+def _overlap(ranks: Mapping[int, RankPass]) -> bool:
+    """Whether ranks have drawn the same samples before they could have drawn all of a share; a pass need not end."""
+    length = min(each.started.length or 0 for each in ranks.values())
+    drawn = [each.order.indices[: length // len(ranks)] for each in ranks.values()]
+    once = all(len(set(each)) == len(each) >= FEWEST for each in drawn)
+    together = [index for each in drawn for index in each]
+    return once and len(together) - len(set(together)) > max(len(ranks), SHARED * len(drawn[0]))
+
+
+def _made(event: OrderSeen, kind: str) -> Place | None:
+    """Return the one line of the file that trains which makes a sampler of a class with the rank in its seed."""
+    file = event.site.file if event.site else ""
+    calls = [each for each in tree_of(file).of(ast.Call) if last_name(each.func) == kind]
+    seeded = [each for each in calls if any(word.arg == "seed" and "rank" in ast.unparse(word.value).lower()
+              for word in each.keywords)]  # fmt: skip
+    return Place(file=file, line=seeded[0].lineno) if len(seeded) == 1 else None
 
 
 @watch(EpochStarted)
