@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON
 from ddpdoctor.source.text.tree import Tree
 from ddpdoctor.source.values.bound import OPTIONS
+from ddpdoctor.source.values.keyed import stored_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +68,7 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         tree.callers = partial(callers, project, path)
         tree.relays = partial(relays, project, path)
         tree.stored = partial(stored, project, path)
+        tree.keyed = partial(keyed, project, path)
         if any(each.names[0].name == "*" for each in tree.of(ast.ImportFrom)):
             tree.starred = partial(starred, project, path)
 
@@ -111,6 +114,17 @@ def stored(project: Project, path: str, name: str) -> list[tuple[Tree, ast.expr]
             for binding in bindings
             if (given := binding.value if binding.value is not None else binding.whole) is not None
         ]
+    return project.stored[path, name]
+
+
+def keyed(project: Project, path: str, key: str) -> list[tuple[Tree, ast.expr]]:
+    """Return what the files in reach of one, itself left out, store under a key in a dict of options."""
+    name = f"[{key}]"
+    if (path, name) not in project.stored:
+        stores = re.compile(rf"\[['\"]{key}['\"]\][^\n=]*=(?!=)")
+        files = [each for each in sorted(project.reach(path) - {path}) if stores.search(project.text(each))]
+        trees = [tree for each in files if (tree := tree_of(project, each)) is not None]
+        project.stored[path, name] = [found for tree in trees for found in stored_under(tree, key)]
     return project.stored[path, name]
 
 

@@ -20,6 +20,7 @@ from ddpdoctor.source.values.bound import (
     variable,
 )
 from ddpdoctor.source.values.handed import calls_abroad, handed
+from ddpdoctor.source.values.keyed import keyed
 from ddpdoctor.source.values.parsed import knows_option
 from ddpdoctor.source.values.sites import SPAWN, call_sites
 
@@ -126,6 +127,8 @@ def _fact(tree: Tree, node: ast.expr, depth: int) -> Fact | None:  # noqa: PLR09
             return _agreed([(tree, body), (tree, orelse)], depth)
         case ast.Name() | ast.Attribute():
             return _of_bindings(tree, node, depth)
+        case ast.Subscript():
+            return _agreed(keyed(tree, node), depth)
     return None
 
 
@@ -233,6 +236,9 @@ def is_either_rank(tree: Tree, node: ast.expr) -> bool:
 
 def is_process_number(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
     """Whether an expression is the number that mp.spawn gives each process of a host."""
+    if isinstance(node, ast.Subscript):
+        held = [each for each in keyed(tree, node) if not _is_constant(each[1])]
+        return bool(held) and depth > 0 and all(is_process_number(*each, depth - 1) for each in held)
     bindings = values(tree, node)
     return bool(bindings) and depth > 0 and all(_is_spawned(tree, each, depth) for each in bindings)
 

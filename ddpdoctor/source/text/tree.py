@@ -45,6 +45,8 @@ class Tree:
     """The same of files that do not train, and whose own functions trainings call; None as above."""
     stored: Callable[[str], list[tuple[Tree, ast.expr]]] | None = None
     """Finds what the files around this one store in an option of a name (``args.is_main = rank == 0``); as above."""
+    keyed: Callable[[str], list[tuple[Tree, ast.expr]]] | None = None
+    """Finds what they store under a key in a dict of options (``opt["rank"] = get_rank()``); as above."""
     starred: Callable[[str], str | None] | None = None
     """Finds the full name of what ``from helpers import *`` takes of another file of the project; as above."""
     named: dict[ast.AST, str | None] = field(default_factory=dict)
