@@ -36,6 +36,7 @@ CRASHED = (
 SIGNALLED = r"DataLoader worker \(pid \d+\) is killed by signal|Unexpected [\w -]+ encountered in worker"
 LOST = (
     r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+    r"(?: with exit code (?P<status>[1-9]\d{0,2})\b)?"
     r"|MultiThreadedAugmenter\.abort_event was set|One or more background workers are no longer alive"
     r"|(?P<pin>Pin memory thread exited unexpectedly)|what\(\):\s+could not unlink the shared memory file /torch_\w+"
 )
@@ -76,6 +77,9 @@ def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
 def without_a_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """List what ends a worker without a word, where nothing tells the signal."""
     if log.first(SIGNALLED) or log.first(FAILED):
+        return
+    if match["status"]:
+        yield _by_itself(record, match, match["status"])
         return
     yield Finding(
         ("the thread that pins batches" if match["pin"] else "a data loader worker") + " ended, and nothing tells why",
@@ -126,4 +130,25 @@ def from_outside(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command="torchrun --max_restarts=0 --tee=3 --log-dir=logs --nproc_per_node=2 train.py",
         ),
         record.place,
+    )
+
+
+def _by_itself(record: Record, match: re.Match[str], status: str) -> Finding:
+    """A status of its own is that of no signal: neither the kernel nor a crash has ended the worker."""
+    return Finding(
+        f"a data loader worker ended by itself, with status {status}",
+        (record.proof(match, "a batch, or an exception that the rank is told"),),
+        Fix(
+            "find what ends the program there: an error has to be raised, so that the rank hears of it",
+            command=r"grep -rnE 'os\._exit|sys\.exit|\bexit\(|quit\(' --include='*.py' .",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the data set, its transforms or worker_init_fn call os._exit(), sys.exit() or exit()",
+                "a library that they call ends the program by itself when it fails: its own output says why",
+                "the worker could not start: what it is given cannot be unpickled in a new process (spawn)",
+            ),
+            "python train.py   # with DataLoader(..., num_workers=0): the rank ends at that line",
+        ),
     )

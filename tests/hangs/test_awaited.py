@@ -155,8 +155,27 @@ def test_an_item_of_a_queue_between_processes(waiting: Waiting) -> None:
     told = awaited(pid, (get, own))
     assert told is not None
     assert told.what.startswith("an item of a queue, from a pipe that process")
-    assert awaited(pid, (get, loader, own)) == found
+    assert (of_loader := awaited(pid, (get, loader, own))) is not None
+    assert of_loader.what == f"a batch from the workers of its data loader (process {found.process})"
     os.kill(found.process, 9)
+
+
+def test_a_batch_of_a_loaders_workers(waiting: Waiting) -> None:
+    """By the stack as well: what writes into the pipe is what the rank has started for its loader."""
+    code = "r, w = os.pipe(); [subprocess.Popen(['sleep', '600'], pass_fds=[w]) for _ in range(2)]; os.read(r, 1)"
+    pid = waiting.start(code)
+    until(pid, "data from a pipe that processes")
+    workers = [each.pid for each in psutil.Process(pid).children()]
+    loader, own = Frame("/x/torch/utils/data/dataloader.py", 1284, "_try_get_data"), Frame("t.py", 3, "work")
+
+    told = awaited(pid, (loader, own))
+
+    assert told is not None
+    assert told.what == f"a batch from the workers of its data loader (processes {workers[0]}, {workers[1]})"
+    assert "DataLoader(..., timeout=60)" in told.mend
+    assert awaited(pid, (own,)) != told
+    for each in workers:
+        os.kill(each, 9)
 
 
 def test_what_a_child_waits_for_whose_output_is_read(waiting: Waiting, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ddpdoctor.watch.events import (
     Joined,
     OptimizerSeen,
     ParametersHeld,
+    Site,
     StepFingerprinted,
     StepSampled,
     Wrapped,
@@ -141,3 +142,29 @@ def test_a_rank_that_lacks_a_gradient_exchanges_less_and_leaves_out_no_step(
     found = _found({slug: checks[slug]}, *map(story, range(2)))
 
     assert bool(found) is told
+
+
+@pytest.mark.parametrize(("runs", "told"), [("threading.Thread(target=beat).start()", False), ("beat()", True)])
+def test_collectives_of_a_thread_are_no_clock(
+    checks: dict[str, Check], tmp_path: Path, runs: str, *, told: bool
+) -> None:
+    """They come when they come, so that the same step is made after more of them on one rank than on another."""
+    slug = "step-left-out-on-some-ranks"
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import threading\nimport torch.distributed as dist\n\ndef beat():\n    dist.all_reduce(alive)\n\n"
+        f"{runs}\noptimizer.step()\n"
+    )
+
+    def story(rank: int) -> list[Event]:
+        who: dict[str, Any] = {"pid": rank + 1, "rank": rank, "time": 1.0, "optimizer": 0}
+        *begun, first, _, last = _story(pid=rank + 1, rank=rank, time=1.0)
+        held = ParametersHeld(**who, kind="SGD", names=("weight",), sizes=(64,), managed=(0,), constant=(False,))
+        assert isinstance(first, StepFingerprinted)
+        assert isinstance(last, StepFingerprinted)
+        given: dict[str, Any] = {"local": ((1.0, 1.0),), "given": ((1.0, 1.0),), "values": ((1.0, 1.0),), "added": (1,)}
+        site = Site(str(script), 8, "<module>")
+        steps = [replace(each, site=site, **given) for each in (first, last)]
+        return [*begun, held, replace(steps[0], backwards=1, clock=2), replace(steps[1], backwards=2, clock=4 + rank)]
+
+    assert bool(_found({slug: checks[slug]}, *map(story, range(2)))) is told

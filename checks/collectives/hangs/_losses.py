@@ -9,10 +9,11 @@ from ddpdoctor.check import Claim, Crashed, Marker, OrderSeen, PeerLost, Trainin
 from ...checkpoint.writing._made_by_one import made_by_one
 from ._pairs import Pair, overrun
 from .calls._alone import called_alone, died_where_it_came_alone
-from .calls._apart import broken_off, gone_on, left_out, mismatch
+from .calls._apart import broken_off, gone_on, mismatch
 from .calls._branches import in_branch
 from .calls._compared import NEW_GROUP, unlike_passes
 from .calls._once_more import more_than_the_lost, once_more
+from .calls._step_passed import left_out
 from .handed._callbacks import of_threads
 from .reasons._joins import joined_by_some, met_in_join
 from .reasons._stops import stop_of_some_ranks

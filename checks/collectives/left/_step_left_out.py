@@ -11,7 +11,7 @@ from ..hangs._told import noticed, seen, short, table
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Stalled
 
-    from ..hangs.calls._apart import LeftOut
+    from ..hangs.calls._step_passed import LeftOut
     from ..hangs.source._exits import StepSkipped
 
 

@@ -62,7 +62,7 @@ from ..hangs._hangs import on_hang
 from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
-from ..hangs.calls._apart import left_out
+from ..hangs.calls._step_passed import left_out
 from ..hangs.reasons._left import evidence, let_it_end
 from ..hangs.reasons._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs.source._exits import step_skipped

@@ -54,9 +54,10 @@ from ..hangs._hangs import on_hang
 from ..hangs._kinds import Hang
 from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
-from ..hangs.calls._apart import broken_off, left_out, mismatch
+from ..hangs.calls._apart import broken_off, mismatch
 from ..hangs.calls._compared import first_mismatch
 from ..hangs.calls._once_more import OnceMore, more_than_the_lost, once_more
+from ..hangs.calls._step_passed import left_out
 from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
 from ._leave_together import SKIP_TOGETHER, mended, together
 from ._own_batch import left_by_own_batch

@@ -32,7 +32,7 @@ def told_under(found: GoneOn, event: PeerLost, guard: Guard, at: Site) -> Findin
     where = Site(at.file, guard.test.lineno, at.function)
     return Finding(
         f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards, "
-        f"{guard.words} at {short(where)}: rank {found.other} has left that out, and was in forward {found.others}"
+        f"{guard.words} at {short(where)}: rank {found.other} has left that out, and {found.there}"
         + (f", at {short(found.site)}" if found.site else ""),
         (
             *_calls(found),
@@ -49,7 +49,7 @@ def told_kept(found: GoneOn, event: PeerLost, decorator: str, at: Site) -> Findi
     call = found.call
     return Finding(
         f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
-        f"{found.other} has left that out, and was in forward {found.others}: {at.function}() keeps its results, by "
+        f"{found.other} has left that out, and {found.there}: {at.function}() keeps its results, by "
         f"`@{decorator}` at {short(at)}, and is not run where a rank has asked for one before",
         (
             *_calls(found),
@@ -69,7 +69,7 @@ def told_left_generator(found: GoneOn, event: PeerLost, ways: tuple[Exit, ...]) 
     return Finding(
         f"rank {found.rank} called {call.operation} at {short(call.site)}, behind all that {name}() yields, after "
         f"{found.forwards} forwards; rank {found.other} has left the loop through {name}(), at {short(found.via)}"
-        f"{how}, and was in forward {found.others}",
+        f"{how}, and {found.there}",
         (
             *_calls(found),
             *(Evidence(str(each), "all ranks leave the loop in the same step", each.file) for each in ways),

@@ -31,6 +31,7 @@ from ...hangs.calls._callers import (
     ways_to,
 )
 from ...hangs.source._continues import continue_before
+from ...hangs.source._handlers import hides_an_error
 from ._left_out import told_kept, told_left_generator, told_under
 
 if TYPE_CHECKING:
@@ -95,17 +96,20 @@ def went_on(found: GoneOn, event: PeerLost) -> Finding:
     tests = tests_above(call.site) if call.site and found.skipped is not False else []
     why = f"`{tests[0][0]}`, {short(tests[0][1])}" if tests else "a test, an early return, a cached result"
     handler = _only_handler(found.via) if found.skipped and not tests else None
+    handler = handler or (hides_an_error(call.site) if found.skipped and not decides else None)
     return Finding(
         (
             f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
-            f"{found.other} has left that out, and was in forward {found.others}"
+            f"{found.other} has left that out, and {found.there}"
             if found.skipped
             else f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} "
             f"forwards; rank {found.other} was in forward {found.others}"
         )
         + (f", at {short(found.site)}" if found.site else "")
         + (
-            f": `{handler.test or handler.kind}` at line {handler.line} goes on after an error in it" if handler else ""
+            f": `{handler.test or handler.kind}` at line {handler.line} goes on after an error before that call"
+            if handler
+            else ""
         ),
         (
             Evidence(

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Exit, Joined, Site, in_one_loop, ways_past
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site, in_one_loop
 
 from .._messages import POINT_TO_POINT
-from .._progress import last_number, of_the_first_to_tell
+from .._progress import last_number
 from ..source._exits import LeftBy, loop_left_behind
 from ..source._one_rank import DEFAULT
 from ._callers import caller_of, left_alike, meeting, share_a_loop
 from ._compared import first_mismatch
+from ._past_it import steps_apart
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
@@ -39,6 +40,11 @@ class GoneOn(NamedTuple):
     skipped: bool | None
     via: Site | None = None
 
+    @property
+    def there(self) -> str:
+        """Where the other rank was: in a later forward, or past the line in the same step."""
+        return f"was in forward {self.others}" if self.others > self.forwards else "was past it"
+
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
     """Return the first two calls of one number in one group that do not match; of a rank that is gone they are why."""
@@ -46,6 +52,11 @@ def mismatch(event: PeerLost, training: Training) -> Pair | None:
 
 
 def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
+    """Return a rank that called what another one, a forward further on or past that line, has not called."""
+    return _a_forward_ahead(event, training) or past_it(event)
+
+
+def _a_forward_ahead(event: PeerLost, training: Training) -> GoneOn | None:
     """Return a rank that had left the loop that another was in: it made fewer forwards, and called what comes later."""
     for one in event.progress:
         call = one.recent[-1] if one.recent else None
@@ -63,45 +74,15 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
     return None
 
 
-class LeftOut(NamedTuple):
-    """A rank that made a call of a loop while another one was above it, as many forwards on: the ways past that line.
-
-    The averaging there takes all ranks: the first one is ahead by one that it has left out before.
-    """
-
-    rank: int
-    call: Communication
-    other: int
-    at: Site
-    ways: tuple[Exit, ...]
-
-    @property
-    def in_handlers(self) -> bool:
-        """Whether the only way is by the handler of an exception."""
-        return len(self.ways) == 1 and "except" in (self.ways[0].kind.split()[0], self.ways[0].test.partition(" ")[0])
-
-
-def left_out(event: PeerLost) -> LeftOut | None:
-    """Find a step that a rank has left out, where nothing else tells why it called what the other one has not."""
-    other = of_the_first_to_tell(event)
-    if other is None:
+def past_it(event: PeerLost) -> GoneOn | None:
+    """Return a rank that called what another one has come past without, in the same step."""
+    found = steps_apart(event)
+    if found is None:
         return None
-    for one in event.progress:
-        call = one.recent[-1] if one.recent and one is not other else None
-        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
-            continue
-        at = next((each for each in event.stack if _is_above(each, call.site)), None)
-        if at is None or one.forwards != other.forwards or call.number <= last_number(other, call.group):
-            continue
-        if ways := ways_past(at.file, at.line):
-            return LeftOut(one.rank, call, other.rank, at, ways)
-    return None
-
-
-def _is_above(line: Site, call: Site) -> bool:
-    """Whether a line of a stack comes before a call, in the same loop of the same function."""
-    same = (line.file, line.function) == (call.file, call.function) and line.line < call.line
-    return same and in_one_loop(call.file, line.line, call.line)
+    one, other, at, going = found
+    call = one.recent[-1]
+    via = None if at == call.site else at
+    return GoneOn(one.rank, call, one.forwards, other.rank, other.forwards, going, None, skipped=True, via=via)
 
 
 def broken_off(event: PeerLost, training: Training) -> LeftBy | None:

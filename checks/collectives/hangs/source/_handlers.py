@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from typing import NamedTuple
 
 from ddpdoctor.check import (
     Doing,
+    Exit,
     Handler,
     Position,
     Site,
@@ -14,6 +16,7 @@ from ddpdoctor.check import (
     finally_around,
     handler_around,
     handler_at,
+    tree_of,
 )
 
 
@@ -110,3 +113,23 @@ def caught_more(event: Stalled) -> CaughtMore | None:
                 if times > others and tries:
                     return CaughtMore(at, one.rank, times, other.rank, others)
     return None
+
+
+def hides_an_error(site: Site | None) -> Exit | None:
+    """Return the handler that leads past a call, after an error above it in its `try`, and that raises nothing."""
+    if site is None:
+        return None
+    for node in reversed(tree_of(site.file).of(ast.Try)):
+        before = [each for each in node.body if each.lineno < site.line]
+        if not (before and node.handlers and site.line <= (node.body[-1].end_lineno or 0)):
+            continue
+        if any(isinstance(each, ast.Raise) for handler in node.handlers for each in ast.walk(handler)):
+            return None
+        first = node.handlers[0]
+        said = f"except {ast.unparse(first.type)}" if first.type else "except"
+        return Exit(site.file, first.lineno, said) if any(map(_can_fail, before)) else None
+    return None
+
+
+def _can_fail(statement: ast.stmt) -> bool:
+    return any(isinstance(each, (ast.Call, ast.Subscript, ast.BinOp, ast.Attribute)) for each in ast.walk(statement))

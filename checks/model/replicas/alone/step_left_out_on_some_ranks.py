@@ -36,11 +36,13 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Caller,
     Ended,
     Evidence,
     Finding,
@@ -57,9 +59,12 @@ from ddpdoctor.check import (
     StepFingerprinted,
     StepsAtEnd,
     Training,
+    callback_around,
     log_pattern,
     place,
+    resolve,
     tests_around,
+    tree_of,
     watch,
 )
 
@@ -83,6 +88,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     ranks, held = _ranks(event, training), built(event, training)
     if not ranks or held is None or not counts_differ(ranks) or _joins(training) or training.of(ShardsScaled):
         return
+    if event.site is not None and _threads_communicate(event.site.file):
+        return  # their collectives count as well, and come when they come
     if len({tuple(gradient is None for gradient in each.given) for each in ranks.values()}) > 1:
         return  # gradients-on-some-ranks: fewer are exchanged where some are None
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
@@ -130,6 +137,17 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "as many steps on all ranks"),),
         FIX,
         record.place,
+    )
+
+
+def _threads_communicate(file: str) -> bool:
+    """Whether a function that a thread of the script runs calls torch.distributed."""
+    tree = tree_of(file)
+    return any(
+        (resolve(tree, each.func) or "").startswith("torch.distributed.")
+        and (callback := callback_around(file, each.lineno)) is not None
+        and callback.caller is Caller.THREAD
+        for each in tree.of(ast.Call)
     )
 
 

@@ -44,7 +44,7 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
         found = of_call(pid, store)
         if found and found.thread and frames and frames[0].file.endswith(SHARED):
             return OF_PROCESSES
-        return _of_queue(found, frames) if found else None
+        return (_of_workers(pid, found, frames) or _of_queue(found, frames)) if found else None
     return None
 
 
@@ -55,6 +55,20 @@ def _of_queue(found: Awaited, frames: Sequence[Frame]) -> Awaited:
     if not takes or pipe == found.what or any(each.file.endswith(LOADER) for each in frames):
         return found
     return found._replace(what=f"an item of a queue, from {pipe}", mend=found.mend or PUT)
+
+
+def _of_workers(pid: int, found: Awaited, frames: Sequence[Frame]) -> Awaited | None:
+    """Say of a pipe that it is that of a loader's workers, where the rank takes a batch: they hold it up."""
+    if not found.what.startswith(("data from a pipe", "data from the pipe")):
+        return None
+    if not any(each.file.replace("\\", "/").endswith(LOADER) for each in frames) or not (workers := below(pid)):
+        return None
+    named = ", ".join(map(str, workers[:8])) + (f" and {len(workers) - 8} more" if workers[8:] else "")
+    return found._replace(
+        what=f"a batch from the workers of its data loader ({'processes' if workers[1:] else 'process'} {named})",
+        mend="see where the data set stands in the worker; DataLoader(..., timeout=60) makes an error of it",
+        command=f"py-spy dump --pid {workers[0]}",
+    )
 
 
 def waits_for_a_sleeper(pid: int) -> bool:
