@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.checks.collectives.absent.ended.rank_left_early import by_those_who_lost_it
 from ddpdoctor.watch.events import EpochStarted, Failed, PeerLost, Progress, Site
 from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from ddpdoctor.findings import Finding
 
 BAD = """for x in loader:
     if x.isnan().any():
@@ -26,6 +30,13 @@ for x in loader:
     step(x)
 """
 TWO = RETURNS.replace("    try:\n        loss = forward(x)\n", "    if x is None: return\n    try:\n")
+CAUGHT = """for x in loader:
+    try:
+        x = checked(x)
+    except Exception:
+        continue
+    step(x)
+"""
 NONE = "for x in loader:\n    y = 1\n    z = 2\n    step(x)\n"
 
 
@@ -57,6 +68,27 @@ def test_the_return_of_a_helper_is_named_where_it_is_the_only_one(tmp_path: Path
     assert place == line
 
 
+def test_the_handler_that_goes_on_is_named_where_it_is_the_only_way_past_the_step(tmp_path: Path) -> None:
+    """The rank that left the step out caught an error of its own batch."""
+    file = tmp_path / "train.py"
+    file.write_text(CAUGHT)
+    message, place = told(file, given((8, 8)), (7, 8), 6)
+
+    assert "`continue` at line 5, under `except Exception`, leads past a step" in message
+    assert place == 5
+
+
+def test_the_continue_of_a_loop_without_a_model_is_shown(tmp_path: Path) -> None:
+    """Nothing tells who took it: the call that the other rank was in stays what is told."""
+    file = tmp_path / "gather.py"
+    file.write_text("for shard in shards:\n    if not shard:\n        continue\n    gather(shard)\n")
+    finding = found(file, Training(), (0, 0), 4)
+
+    said = "`continue` at line 3, under `if not shard`, leads past the call"
+    assert said in [each.seen for each in finding.evidence]
+    assert finding.place.line == 4
+
+
 def given(batches: tuple[int, int]) -> Training:
     """Return a training in which loaders have so many batches."""
     training = Training()
@@ -70,12 +102,19 @@ def given(batches: tuple[int, int]) -> Training:
 
 
 def told(file: Path, training: Training, forwards: tuple[int, int], *lines: int) -> tuple[str, int | None]:
-    """Return message and line of what is found where rank 1 is lost at these lines, and rank 0 has ended."""
+    """Return message and line of what is found there."""
+    finding = found(file, training, forwards, *lines)
+    return finding.message, finding.place.line
+
+
+def found(file: Path, training: Training, forwards: tuple[int, int], *lines: int) -> Finding:
+    """Return what is found where rank 1 is lost at these lines, and rank 0 has ended."""
     stack = tuple(Site(str(file), line, "main") for line in lines)
     lost = Failed(
         pid=1, time=1.6, rank=1, site=stack[0], error="RuntimeError", text="RuntimeError: Connection closed by peer"
     )
     progress = tuple(Progress(rank=rank, forwards=forwards[rank], recent=(), ended=rank == 0) for rank in (0, 1))
     event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), ended=(0,), progress=progress, stack=stack)
+    finding: Finding
     (finding,) = by_those_who_lost_it.examine(event, training)
-    return finding.message, finding.place.line
+    return finding

@@ -1,10 +1,10 @@
-"""A rank that has come to its end with fewer steps, since a way past one has led it on: a `continue`, or a `return`."""
+"""A rank that ended with fewer steps, since a `continue`, a handler or a `return` has led past one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place, returns_above
+from ddpdoctor.check import EpochStarted, Evidence, Finding, Fix, Site, place, returns_above, ways_past
 
 from ...hangs.calls._callers import share_a_loop
 from ...hangs.source._continues import continue_before
@@ -39,6 +39,11 @@ def left_out_by_continue(event: PeerLost, gone: int, training: Training) -> Cont
                 gone, steps[gone], steps[lost.rank], Site(at.file, way[0], at.function), "continue", f"if {way[1]}"
             )
     for at in event.stack:
+        passed = ways_past(at.file, at.line)
+        if len(passed) == 1 and "except" in (passed[0].kind.split()[0], passed[0].test.partition(" ")[0]):
+            line = Site(at.file, passed[0].line, at.function)
+            return Continued(gone, steps[gone], steps[lost.rank], line, passed[0].kind, passed[0].test)
+    for at in event.stack:
         ways = returns_above(at.file, at.line)
         if len(ways) == 1 and ways[0].test:
             line = Site(at.file, ways[0].line, at.function)
@@ -48,15 +53,27 @@ def left_out_by_continue(event: PeerLost, gone: int, training: Training) -> Cont
     return None
 
 
+def may_be_passed(event: PeerLost) -> tuple[Evidence, ...]:
+    """Return the way past the call that the other rank was in, where no loader and no forward tells who took it."""
+    for at in event.stack:
+        if any(each.forwards for each in event.progress):
+            return ()
+        if way := continue_before(at.file, at.line, at):
+            said = f"`continue` at line {way[0]}, under `if {way[1]}`, leads past the call"
+            return (Evidence(said, "one answer for all ranks", str(at)),)
+    return ()
+
+
 def past_a_step(found: Continued, event: PeerLost, fix: Fix) -> Finding:
     """Return what it led to."""
     rank, other, line = found.rank, event.others[0], found.site.line
+    under = f"under `{found.under}`, " if found.under else ""
     return Finding(
         f"rank {rank} has come to the end of the script with fewer steps than rank {other.rank}: `{found.way}` at line "
-        f"{line}, under `{found.under}`, leads past a step that the others make",
+        f"{line}, {under}leads past a step that the others make",
         (
             Evidence(f"{found.forwards} forwards, and its program came to its end", str(found.more), f"rank {rank}"),
-            Evidence(found.under, "one answer for all ranks", str(found.site)),
+            Evidence(found.under or found.way, "one answer for all ranks", str(found.site)),
             Evidence(other.said, "", f"rank {other.rank}"),
         ),
         fix,

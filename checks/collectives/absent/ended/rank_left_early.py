@@ -56,7 +56,7 @@ from ...hangs._lost import KERNEL
 from ...hangs._told import seen, short, table
 from ...hangs.reasons._left import evidence, in_words, left_by, let_it_end
 from ._as_many_steps import as_many_steps, forwards_begun, same_steps
-from ._continued import left_out_by_continue, past_a_step
+from ._continued import left_out_by_continue, may_be_passed, past_a_step
 from ._dropped_send import dropped, told_dropped
 from ._left_before import left_before
 
@@ -156,6 +156,7 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
             if left
             else Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
             *forwards_begun(event, gone, lost.rank),
+            *(() if left else may_be_passed(event)),
             Evidence(lost.said, "", f"rank {lost.rank}"),
         ),
         _fix(left, as_many_steps(event, gone, lost.rank, training)),
