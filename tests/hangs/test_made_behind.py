@@ -42,7 +42,13 @@ def told(folder: Path, before: str, after: str, asked: str) -> Finding:
 
 @pytest.mark.parametrize(
     ("after", "asked"),
-    [("part.rename(path)", "path"), ("torch.save(model, self.file)", "self.file"), ("os.replace(part, path)", "path")],
+    [
+        ("part.rename(path)", "path"),
+        ("torch.save(model, self.file)", "self.file"),
+        ("os.replace(part, path)", "path"),
+        ("open(path, 'w').close()", "path"),
+        ("path.open(mode='xb').close()", "path"),
+    ],
 )
 def test_what_is_made_behind_the_wait_is_named(tmp_path: Path, after: str, asked: str) -> None:
     """Neither rank can go on, so it is an error."""
@@ -62,9 +68,10 @@ def test_what_is_made_behind_the_wait_is_named(tmp_path: Path, after: str, asked
         ("pass", "torch.save(model, other)", "path"),
         ("pass", "torch.save(model, self.other)", "self.file"),
         ("pass", "log(path)", "path"),
+        ("pass", "open(path, 'rb').read()", "path"),
         ("pass", "torch.save(model, Path(other))", "Path(file)"),
     ],
-    ids=["made before", "another file", "another attribute", "not made", "made of another"],
+    ids=["made before", "another file", "another attribute", "not made", "read", "made of another"],
 )
 def test_else_it_can_still_come(tmp_path: Path, before: str, after: str, asked: str) -> None:
     """Another process may make it: a note."""

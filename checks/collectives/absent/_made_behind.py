@@ -35,6 +35,7 @@ MAKES = frozenset(
     "rename replace move touch write_text write_bytes save save_file save_pretrained dump symlink symlink_to mkdir"
     " makedirs copy copyfile copytree".split()
 )
+WRITES = re.compile(r"[wax][bt+]{0,2}")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -129,10 +130,17 @@ def _makes(at: Site, names: set[str]) -> Iterator[Site]:
         if (
             is_behind
             and not are_alternatives(at.file, at.line, call.lineno)
-            and ast.unparse(call.func).rpartition(".")[2] in MAKES
+            and (ast.unparse(call.func).rpartition(".")[2] in MAKES or _opens_to_write(call))
             and named & names
         ):
             yield Site(at.file, call.lineno, at.function)
+
+
+def _opens_to_write(call: ast.Call) -> bool:
+    """Whether a call opens a file that is made by it."""
+    modes = [*call.args, *(each.value for each in call.keywords if each.arg == "mode")]
+    said = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return ast.unparse(call.func).rpartition(".")[2] == "open" and any(WRITES.fullmatch(each) for each in said)
 
 
 def _names(at: Site) -> set[str]:
