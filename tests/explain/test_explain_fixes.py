@@ -26,6 +26,24 @@ def pasted(finding: Finding) -> str:
     return f"{finding.fix.summary}\n{finding.fix.command}\n{finding.fix.diff}"
 
 
+def test_a_list_of_objects_is_made_for_the_call_that_lacks_it() -> None:
+    """`gather_object` says the same as `gather`; a function of the script's own may be called gather as well."""
+    log = (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/home/u/eval.py", line 23, in gather\n'
+        "[rank0]:     dist.gather_object(preds, None, dst=0)\n"
+        '[rank0]:   File "/usr/lib/python3/site-packages/torch/distributed/{}.py", line 3397, in {}\n'
+        "[rank0]:     _validate_output_list_for_rank(my_group_rank, group_dst, object_gather_list)\n"
+        "[rank0]: ValueError: Argument ``gather_list`` must be specified on destination rank.\n"
+    )
+
+    objects = told("gather-list-on-wrong-rank", log.format("distributed_c10d", "gather_object"))
+    tensors = told("gather-list-on-wrong-rank", log.format("distributed_c10d", "gather"))
+
+    assert "dist.gather_object(part, parts, dst=0)" in pasted(objects)
+    assert "dist.gather(part, parts, dst=0)" in pasted(tensors)
+
+
 class TestTensors:
     """Tensors that are refused, by what they differ in."""
 

@@ -39,22 +39,26 @@ AILMENT = Ailment("DDP746", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report on which side the list is missing or too much."""
     name, root = match["list"], "dst" if match["root"] == "destination" else "src"
+    called = (each.function for each in record.frames if not each.is_users and each.function in DIFFS)
     yield Finding(
         f"this rank passes a {name} and is not {root}" if match["no"] else f"rank {root} passes no {name}",
         (record.proof(match, f"a {name} on rank {root}, None on all others"),),
         Fix(
             f"make the list on rank {root} alone, and name that rank in the call",
-            diff=GATHER if root == "dst" else SCATTER,
+            diff=DIFFS[next(called, ROOTS[root])],
         ),
         record.place,
     )
 
 
-GATHER = (
-    "+parts = [torch.empty_like(part) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None\n"
-    "+dist.gather(part, parts, dst=0)"
-)
-SCATTER = (
-    "+parts = list(whole.chunk(dist.get_world_size())) if dist.get_rank() == 0 else None\n"
-    "+dist.scatter(part, parts, src=0)"
-)
+ROOTS = {"dst": "gather", "src": "scatter"}
+DIFFS = {
+    "gather": "+parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]\n"
+    "+parts = parts if dist.get_rank() == 0 else None\n+dist.gather(part, parts, dst=0)",
+    "gather_object": "+parts = [None] * dist.get_world_size() if dist.get_rank() == 0 else None\n"
+    "+dist.gather_object(part, parts, dst=0)",
+    "scatter": "+parts = list(whole.chunk(dist.get_world_size())) if dist.get_rank() == 0 else None\n"
+    "+dist.scatter(part, parts, src=0)",
+    "scatter_object_list": "+parts = whole if dist.get_rank() == 0 else None   # one for each rank\n"
+    "+dist.scatter_object_list(part, parts, src=0)   # part = [None]",
+}
