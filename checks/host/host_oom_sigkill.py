@@ -43,8 +43,11 @@ KERNEL = (
     r"|slurmstepd: error: Exceeded (?:job|step) memory limit\s*(?:$|\n)"
     r"|TERM_MEMLIMIT: job killed|=>> PBS: job killed: (?:v?mem|pmem|pvmem|cput?mem) "
 )
+OF_THE_COMMAND = r"ddpdoctor: The command was ended by SIGKILL\b"
+"""What ``ddpdoctor run`` says at the end, of a rank that was started without a launcher, or of the launcher itself."""
 KILLED = (
     died_by(9, "SIGKILL")
+    + rf"|{OF_THE_COMMAND}"
     + r"|^Killed$|: line \d+: +\d+ Killed\b|\bzsh: killed\b|DataLoader worker \(pid \d+\) is killed by signal: Killed"
 )
 ENDED = (
@@ -99,7 +102,7 @@ def by_somebody(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
     if log.first(KERNEL) or log.before(record, ENDED):
         return
     yield Finding(
-        f"{process(record.text)} was ended by SIGKILL, as the out-of-memory killer does",
+        f"{_who(record)} was ended by SIGKILL, as the out-of-memory killer does",
         (record.proof(match, "an exit by itself"),),
         FIX,
         record.place,
@@ -112,3 +115,7 @@ def by_somebody(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
             "sudo dmesg -T | grep -iE 'killed process|oom-kill'   # Slurm: sacct -j JOB --format=State,MaxRSS,ReqMem",
         ),
     )
+
+
+def _who(record: Record) -> str:
+    return "the command of `ddpdoctor run`" if re.search(OF_THE_COMMAND, record.text) else process(record.text)

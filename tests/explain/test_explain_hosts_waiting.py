@@ -177,6 +177,23 @@ def test_a_host_that_was_ended_from_outside_is_told_before_what_the_others_lost(
     assert ("DDP411 killed-by-scheduler: torchrun received SIGTERM" in said) == (other is LOST), said
 
 
+def test_a_rank_that_was_killed_on_another_host_is_told_before_what_the_others_lost(
+    ddpdoctor: Run, tmp_path: Path
+) -> None:
+    """By what the watch says of its command; the log of those who lost it breaks off, and is not that of the lost one."""
+    trace = f'Traceback (most recent call last):\n  File "/home/user/train.py", line 7, in <module>\n    x()\n{LOST}'
+    end = (
+        f"ddpdoctor-ranks: {json.dumps({'host': 'b', 'world': 2, 'ranks': [], 'ended': [[1, 9, False]], 'loaded': []})}"
+    )
+    killed = (
+        "ddpdoctor: The command was ended by SIGKILL, by somebody or by the kernel for want of memory. Watched 1 rank"
+    )
+    said = explained(ddpdoctor, tmp_path, trace, f"{end}\n{killed}")
+    assert "DDP157 host-oom-sigkill: the command of `ddpdoctor run` was ended by SIGKILL" in said
+    assert said.index("DDP157") < said.index("DDP343")
+    assert "breaks off" not in said
+
+
 def test_an_address_that_nobody_has_any_more_is_no_matter_of_size(ddpdoctor: Run, tmp_path: Path) -> None:
     """Nor of a firewall: what remains is the host, its cable or its address."""
     said = explained(ddpdoctor, tmp_path, ABSENT)

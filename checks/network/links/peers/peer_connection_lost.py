@@ -117,9 +117,13 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 
 
 def without_an_end(log: Log) -> str:
-    """Return the log of a host that breaks off, where those of others have the line with which a watched run ends."""
+    """Return the log of a host that breaks off, where those of others have the line with which a watched run ends.
+
+    One whose ranks tell of a connection that they have lost is not the one that was lost.
+    """
     whole = {each.source for each, match in log.find(RANKS_LINE) if ends_from([match[1]])}
-    broken = sorted({*log.lengths} - whole) if whole else []
+    losers = {each.source for each, _ in log.find(CLOSED)}
+    broken = sorted({*log.lengths} - whole - losers) if whole else []
     return Path(broken[0]).name if len(broken) == 1 else ""
 
 
