@@ -180,7 +180,7 @@ def test_a_host_that_was_ended_from_outside_is_told_before_what_the_others_lost(
 def test_a_rank_that_was_killed_on_another_host_is_told_before_what_the_others_lost(
     ddpdoctor: Run, tmp_path: Path
 ) -> None:
-    """By what the watch says of its command; the log of those who lost it breaks off, and is not that of the lost one."""
+    """By what the watch says of its command; a log that tells of the loss is not that of the host that was lost."""
     trace = f'Traceback (most recent call last):\n  File "/home/user/train.py", line 7, in <module>\n    x()\n{LOST}'
     end = (
         f"ddpdoctor-ranks: {json.dumps({'host': 'b', 'world': 2, 'ranks': [], 'ended': [[1, 9, False]], 'loaded': []})}"
