@@ -18,6 +18,7 @@ from helpers import Script
 
 from ddpdoctor import watch
 from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position, Site
 from ddpdoctor.watch.monitor.seen import threads
@@ -175,3 +176,17 @@ def test_a_thread_of_the_scripts_is_its_own_though_the_watch_is_at_work_in_it(mo
     saves = ("Thread-1 (save)", Site("/home/u/train.py", 28, "save"))
     assert threads.in_users_code([Path("/run/7")]) == {7: (saves,)}
     assert threads.those_alone([Path("/run/7")]) == set()
+
+
+@pytest.mark.parametrize(("call", "is_store"), [("store.get('go')", True), ("client.recv(100)", False)])
+def test_a_server_of_a_ranks_own_is_no_store(tmp_path: Path, call: str, *, is_store: bool) -> None:
+    """Where the rank itself listens at the port, the line tells which of both it is."""
+    (script := tmp_path / "train.py").write_text(f"{call}\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        waits = Awaited(f"an answer of 127.0.0.1:{port}", port=port)
+        site = Site(str(script), 1, "<module>")
+        rank = Position(rank=0, pid=os.getpid(), doing=Doing.STANDING, seconds=30, site=site, awaited=waits)
+        (told,) = among_themselves.by_their_stores([rank])
+    assert told.awaited is not None
+    assert told.awaited.what.startswith("an answer of the ranks' store") == is_store

@@ -79,15 +79,25 @@ def _calls(frame: Frame, methods: frozenset[str]) -> list[ast.Call]:
 
 
 def by_their_stores(found: Iterable[Position]) -> list[Position]:
-    """Tell of ranks that wait for a store which the script has made that it is one."""
+    """Tell of ranks that wait for a store which the script has made that it is one.
+
+    Of another server of a rank's own the line tells: it calls no method of a store.
+    """
     found = list(found)
     stores = _ports(found)
     return [
         replace(each, awaited=of_store(f"port {each.awaited.port}", each.awaited.port))
-        if each.awaited is not None and each.awaited.port in stores
+        if each.awaited is not None and each.awaited.port in stores and _asks_a_store(each)
         else each
         for each in found
     ]
+
+
+def _asks_a_store(position: Position) -> bool:
+    site = position.site
+    return site is not None and any(
+        getattr(each.func, "attr", "") in OF_STORE for each in calls_at(site.file, site.line)
+    )
 
 
 def _ports(found: Iterable[Position]) -> frozenset[int]:
