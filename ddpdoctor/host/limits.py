@@ -20,9 +20,9 @@ class Limits:
     """Sizes in bytes, None for "unlimited" or for what is not there.
 
     ``cpus`` is how many cores this process can use (affinity), ``cpu_quota`` how many the cgroup grants.
-    ``shm_free`` and ``shm_total`` are None where there is no /dev/shm. ``cgroup_memory`` is the least limit of the
-    cgroup and those above it, ``cgroup_memory_used`` what is used of it without cached files. ``memlock`` is None
-    too for a process that may lock memory whatever its limit.
+    ``shm_free`` and ``shm_total`` are None where there is no /dev/shm; ``shm_writable``: files can be made there.
+    ``cgroup_memory`` is the least limit of the cgroup and those above it, ``cgroup_memory_used`` what is used of it
+    without cached files. ``memlock`` is None too for a process that may lock memory whatever its limit.
     """
 
     shm_total: int | None
@@ -40,6 +40,7 @@ class Limits:
     directory: str
     disk_total: int
     disk_free: int
+    shm_writable: bool = True
 
 
 def gather_limits(root: Path = Path("/"), directory: Path | None = None) -> Limits:
@@ -67,6 +68,7 @@ def gather_limits(root: Path = Path("/"), directory: Path | None = None) -> Limi
         directory=str(directory),
         disk_total=disk.total,
         disk_free=disk.free,
+        shm_writable=shm is None or os.access(root / "dev/shm", os.W_OK | os.X_OK),
     )
 
 

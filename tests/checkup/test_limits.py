@@ -219,3 +219,16 @@ def test_a_temporary_folder_that_is_full_or_read_only(tmp_path: Path) -> None:
         if done.returncode:
             pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
         assert problem in done.stdout, options
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone mounts")
+@pytest.mark.parametrize(("options", "is_writable"), [("ro", False), ("rw", True)])
+def test_shared_memory_that_is_read_only(options: str, *, is_writable: bool) -> None:
+    """Also for root; how much room there is says nothing of it."""
+    command = f"{sys.executable} -m ddpdoctor check --only shm-too-small"
+    script = f"mount -t tmpfs -o {options} t /dev/shm && exec {command}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if "mount:" in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == int(not is_writable), done.stderr
+    assert ("error DDP151 shm-too-small: no file can be made in /dev/shm" in done.stdout) is not is_writable

@@ -11,7 +11,7 @@ has 64 MiB of it unless it is started with more. A worker is then "killed by sig
 
 Run `df -h /dev/shm` in the container, while the training runs. ddpdoctor warns below 64 MiB for each rank, and where
 less than 64 MiB of it are free. With two GPUs or more it is an error where /dev/shm has 64 MiB or less in all, or
-does not exist. Exit code -7 with 8 GiB or more in /dev/shm has another cause: a memory-mapped data file that was cut
+does not exist, and on any host where no file can be made in it (read-only, or of another user). Exit code -7 with 8 GiB or more in /dev/shm has another cause: a memory-mapped data file that was cut
 (mmap-file-truncated).
 
 In a file (`ddpdoctor lint`): `docker run`, a service of docker-compose or a PyTorchJob starts several ranks on GPUs,
@@ -74,6 +74,16 @@ def size(facts: Facts) -> Iterator[Finding]:
             (Evidence(said, f"{human_size(EACH * facts.ranks)} or more", "/dev/shm"),),
             Fix("give the container more", command="docker run --ipc=host ...   # or --shm-size=16g"),
             severity=Severity.ERROR if len(facts.gpus.devices) > 1 and (total or 0) <= EACH else None,
+        )
+    elif not facts.limits.shm_writable:
+        yield Finding(
+            "no file can be made in /dev/shm: it is read-only, or this user is not allowed to write there",
+            (Evidence("access(W_OK) is refused", "mode 1777, mounted rw", "/dev/shm"),),
+            Fix(
+                "give it back what each system has: data loader workers and NCCL hand over their data there",
+                command="mount | grep /dev/shm; ls -ld /dev/shm\nsudo mount -o remount,rw,mode=1777 /dev/shm",
+            ),
+            severity=Severity.ERROR,
         )
     elif (facts.limits.shm_free or 0) < EACH:
         yield Finding(
