@@ -11,8 +11,8 @@ has 64 MiB of it unless it is started with more. A worker is then "killed by sig
 
 Run `df -h /dev/shm` in the container, while the training runs. ddpdoctor warns below 64 MiB for each rank, and where
 less than 64 MiB of it are free. With two GPUs or more it is an error where /dev/shm has 64 MiB or less in all, or
-does not exist, and on any host where no file can be made in it (read-only, or of another user). Exit code -7 with 8 GiB or more in /dev/shm has another cause: a memory-mapped data file that was cut
-(mmap-file-truncated).
+does not exist, and on any host where no file can be made in it (read-only, or of another user). Exit code -7 with 8 GiB
+or more in /dev/shm has another cause: a memory-mapped data file that was cut (mmap-file-truncated).
 
 In a file (`ddpdoctor lint`): `docker run`, a service of docker-compose or a PyTorchJob starts several ranks on GPUs,
 and says nothing of /dev/shm.
