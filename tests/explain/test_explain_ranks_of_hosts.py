@@ -157,6 +157,12 @@ def test_a_rank_that_came_to_its_end_on_another_host_is_told(ddpdoctor: Run, tmp
     assert ("rank 0 had loaded last.pt, and rank 1 no file" in said) is loaded
     assert ("broadcast_object_list" in said) is loaded
     assert "DDP740" not in explained(whole=False)
+    (tmp_path / "b.log").write_text(error)
+    (tmp_path / "a.log").write_text(
+        end_line("a", [Progress(rank=0, forwards=2, recent=(), ended=True, steps=2)], 2, [])
+    )
+    cut = " ".join(ddpdoctor("explain", str(tmp_path / "a.log"), str(tmp_path / "b.log")).stdout.split())
+    assert "rank 0 has come to the end of its program on a, after 2 steps; rank 1 was still to communicate" in cut
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -98,19 +98,22 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
     """Yield whose program came to its end on one host, where a rank of another lost it, by the lines of all hosts."""
     found = list(log.find(RANKS_LINE))
     ends = ends_from(match[1] for _, match in found)
-    broken = [(each, match) for each, match in log.find(CLOSED) if each.rank in ends and not ends[each.rank].whole]
+    lost_it = ((each, match) for each, match in log.find(CLOSED) if each.rank is not None)
+    broken = [(each, match) for each, match in lost_it if each.rank not in ends or not ends[each.rank].whole]
     gone = next((each for _, each in sorted(ends.items()) if each.whole), None)
     if found[0][0] is not record or gone is None or not broken:
         return
     other, said = broken[0]
-    lost = ends[other.rank or 0]
-    apart = f"rank {gone.rank} had loaded {_names(gone)}, and rank {lost.rank} {_names(lost)}"
-    differ = bool(gone.loaded) != bool(lost.loaded)
+    lost = ends.get(other.rank or 0)  # none of one whose log ends before that of its host
+    apart = f"rank {gone.rank} had loaded {_names(gone)}, and rank {lost.rank} {_names(lost)}" if lost else ""
+    differ = lost is not None and bool(gone.loaded) != bool(lost.loaded)
     left = gone.left
     how = in_words(left) if left else "has come to the end of its program"
     yield Finding(
-        f"rank {gone.rank} {how} on {gone.host}, after {gone.steps} steps; rank "
-        f"{lost.rank} on {lost.host} was still to communicate with it, after {lost.steps}"
+        f"rank {gone.rank} {how} on {gone.host}, after {gone.steps} steps; rank {other.rank}"
+        + (f" on {lost.host}" if lost else "")
+        + " was still to communicate with it"
+        + (f", after {lost.steps}" if lost else "")
         + (f"; {apart}" if differ else ""),
         (
             *((evidence(left),) if left else ()),
@@ -118,7 +121,7 @@ def over_several_hosts(record: Record, log: Log) -> Iterator[Finding]:
             other.proof(said),
             *(
                 Evidence(f"loaded {_names(each)}", "the same file on all ranks", f"rank {each.rank}, {each.host}")
-                for each in ((gone, lost) if differ else ())
+                for each in ((gone, lost) if differ and lost else ())
             ),
         ),
         SAME_CHECKPOINT if differ else _fix(left, TOGETHER),
