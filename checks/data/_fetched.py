@@ -44,6 +44,8 @@ def _to_a_path(script: Script, function: ast.FunctionDef, sites: list[ast.Call])
     if IN_TURN.search(ast.unparse(function)):
         return
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] in (["self"], ["cls"]):
+        names = names[1:]  # which no call passes
     for node in script.inside(*function.body):
         match node:
             case ast.Call(func=ast.Name(id="open"), args=[ast.Name(id=path), ast.Constant(value="wb")]):
