@@ -9,6 +9,7 @@ from ddpdoctor.check import HeldGenerator, Site, last_name, tree_of
 
 from .._streams import NOISE
 from ._in_forward import LIKE, OF_SAMPLES
+from ._whole_numbers import drawn_for_samples
 
 STATES = {"manual_seed", "seed", "get_state", "getstate", "set_state", "setstate", "initial_seed"}
 WEIGHTS = re.compile(r"prob|softmax|logit|policy|\bpi\b", re.IGNORECASE)
@@ -27,7 +28,7 @@ def draws_what_ranks_try(held: HeldGenerator) -> bool:
     drawn = list(_draws(cls, f"self.{held.path.rpartition('.')[2]}"))
     if not drawn:
         return False
-    return {"reset", "step"} <= methods or all(_tries(each) for each in drawn)
+    return {"reset", "step"} <= methods or all(_tries(each) or drawn_for_samples(each, held.file) for each in drawn)
 
 
 def draws_for_samples(held: HeldGenerator) -> bool:

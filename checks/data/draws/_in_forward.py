@@ -51,7 +51,8 @@ def drawn_in_forward(kinds: Iterable[str], files: Iterable[str]) -> Site | None:
         file, own = classes[name]
         for where, function in _called_by_forward(file, own, functions):
             calls = (each for each in ast.walk(function) if isinstance(each, ast.Call))
-            line = next((each.lineno for each in calls if _draws_for_samples(each)), 0)
+            counts = _counts_of_samples(function)
+            line = next((each.lineno for each in calls if _draws_for_samples(each, counts)), 0)
             if line:
                 return Site(where, line, function.name)
         waiting += sorted(_made(own))
@@ -77,9 +78,26 @@ def _made(own: ast.ClassDef) -> set[str]:
     return {last_name(each.func) for each in ast.walk(own) if isinstance(each, ast.Call)}
 
 
-def _draws_for_samples(node: ast.Call) -> bool:
+def _counts_of_samples(function: ast.AST) -> set[str]:
+    """Return the names that a function gives the first number of a shape: ``n`` of ``n, length, _ = x.shape``."""
+    found = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=name), *_])], value=ast.Attribute(attr="shape")):
+                found.add(name)
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=0)),
+            ):
+                found.add(name)
+    return found
+
+
+def _draws_for_samples(node: ast.Call, counts: set[str]) -> bool:
     """Whether an expression draws as many numbers as there are samples, from a generator of the process."""
     if any(each.arg == "generator" for each in node.keywords):
         return False
     name = last_name(node.func)
-    return name in LIKE or (name in SHAPED and OF_SAMPLES.search(ast.unparse(node)) is not None)
+    given = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    counted = bool(given & counts) or OF_SAMPLES.search(ast.unparse(node)) is not None
+    return name in LIKE or (name in SHAPED and counted)

@@ -10,13 +10,14 @@ from ddpdoctor.check import HeldGenerator, last_name, tree_of
 from .._streams import NOISE
 from ._held import STATES
 from ._in_forward import LIKE, OF_SAMPLES
+from ._whole_numbers import drawn_for_samples
 
 OF_WEIGHTS = re.compile(r"\b(p|w|params?|parameter|weights?|grad|each|theta)\b|parameters\(|state_dict")
 """Noise for weights, which all ranks have to draw alike."""
 
 
 def draws_noise_for_samples(held: HeldGenerator) -> bool:
-    """Whether all that a file draws from a variable of this name is noise, as much as there are samples.
+    """Whether all that a file draws from a variable of this name is noise for samples, or numbers that choose none.
 
     A loop over parameters, or their shape, says that it is noise for weights. Whoever else is given the generator by a
     keyword, as a loader or a sampler, can draw an order from it.
@@ -27,7 +28,9 @@ def draws_noise_for_samples(held: HeldGenerator) -> bool:
     loops = [each for each in tree.of(ast.For) if OF_WEIGHTS.search(ast.unparse(each.iter))]
     of_weights = {id(part) for loop in loops for part in ast.walk(loop)}
     drawn = [each for each in tree.of(ast.Call) if _draws(each, held.path)]
-    return bool(drawn) and all(id(each) not in of_weights and _is_noise(each) for each in drawn)
+    return bool(drawn) and all(
+        id(each) not in of_weights and (_is_noise(each) or drawn_for_samples(each, held.file)) for each in drawn
+    )
 
 
 def _draws(call: ast.Call, name: str) -> bool:

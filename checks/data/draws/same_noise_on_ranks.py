@@ -20,7 +20,8 @@ it holds (`random.Random(seed)`), where a DistributedSampler says which samples.
 
 The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
 holds, an object of the script (an environment, what draws actions), or a variable. Of these the source must draw
-nothing that ranks can take their parts of, as whole numbers and orders; of a variable, noise for samples alone.
+nothing that ranks can take their parts of, as orders and whole numbers that choose samples; of a variable, noise for
+samples, or numbers of each sample, as negatives, alone. What puts batches together counts as the data set does.
 
 ## How to mend it
 
