@@ -78,6 +78,21 @@ def test_the_handler_that_goes_on_is_named_where_it_is_the_only_way_past_the_ste
     assert place == 5
 
 
+@pytest.mark.parametrize(("gives", "named"), [("loss = model(x)", True), ("x = x.clone()", False)])
+def test_a_continue_between_forward_and_backward_leaves_out_the_backward(
+    tmp_path: Path, gives: str, *, named: bool
+) -> None:
+    """Both ranks have begun as many forwards; one before the forward had left that out as well."""
+    file = tmp_path / "train.py"
+    file.write_text(
+        f"for x in loader:\n    {gives}\n    if not x.isfinite():\n        continue\n    loss.backward()\n    step()\n"
+    )
+    message, place = told(file, given((8, 8)), (8, 8), 5)
+
+    assert ("`continue` at line 4, under `if not x.isfinite()`, leads past a step" in message) is named
+    assert place == (4 if named else 5)
+
+
 def test_the_continue_of_a_loop_without_a_model_is_shown(tmp_path: Path) -> None:
     """Nothing tells who took it: the call that the other rank was in stays what is told."""
     file = tmp_path / "gather.py"
