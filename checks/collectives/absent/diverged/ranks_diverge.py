@@ -66,6 +66,7 @@ from ...timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ._in_a_loop import after_a_loop, in_iterations
 from ._in_finally import told_in_finally
 from ._logging import told_as_logged
+from ._returned_early import returned_early
 from ._under_a_test import begun_under_a_test, under_a_test
 from ._went_on import FIX, UNEVEN, left_out_by, went_on
 
@@ -167,6 +168,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         or left_out_by(event)
         or after_a_loop(event, training)
         or under_a_test(event)
+        or returned_early(event)
         or _apart(event, seen(event))
     )
 
