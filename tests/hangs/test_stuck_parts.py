@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -738,3 +739,25 @@ class TestOwnLauncher:
         processes = [python(900_001, 1, None), python(900_002, 900_001, None, **environ)]
 
         assert with_children({each.pid: each for each in processes}) == {}
+
+
+def test_sources_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are looked at together; trees that threads make at once end in a SystemError of Python 3.11."""
+    program = tmp_path / "py-spy"
+    program.write_text("#!/bin/sh\necho []\n")
+    program.chmod(0o755)
+    within: list[int] = []
+    most: list[int] = []
+
+    def parse(*_: object) -> spy.Stack:
+        within.append(1)
+        most.append(len(within))
+        time.sleep(0.05)
+        within.pop()
+        return spy.Stack(())
+
+    monkeypatch.setattr(spy, "py_spy", lambda: str(program))
+    monkeypatch.setattr(spy, "parse", parse)
+
+    assert len(spy.stacks(range(os.getpid(), os.getpid() + 6)).read) == 6
+    assert max(most) == 1

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.stack import Frame
@@ -30,7 +31,7 @@ from ddpdoctor.watch.monitor.seen.threads import SERVE
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
@@ -104,19 +105,24 @@ def stacks(pids: Iterable[int]) -> Stacks:
     if program is None:
         return Stacks({}, INSTALL)
     pids = tuple(pids)
-    root = root_of(pids)
+    root, reading = root_of(pids), Lock()
+
+    def read(text: str, pid: int) -> Stack | None:
+        with reading:  # Python 3.11 counts the depth of the trees of all threads that parse sources as one
+            return parse(text, pid, root)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid, root), pids), strict=True))
+            said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid, read), pids), strict=True))
         except CannotStartError as exc:
             return Stacks({}, f"{exc}, so no Python line is known: {AGAIN}")
-    read = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
+    found = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
     complaints = [each for each in said.values() if isinstance(each, str)]
     denied = any(right in each.lower() for each in complaints for right in RIGHTS)
-    return Stacks(read, advice() if denied and not read else "")
+    return Stacks(found, advice() if denied and not found else "")
 
 
-def _ask(program: str, pid: int, root: str) -> Stack | str:
+def _ask(program: str, pid: int, read: Callable[[str, int], Stack | None]) -> Stack | str:
     complaint = ""
     command = (program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid))
     for _ in range(TRIES):
@@ -126,7 +132,7 @@ def _ask(program: str, pid: int, root: str) -> Stack | str:
             return "it took too long"
         except OSError as exc:  # a program for another system, or a file that is damaged
             raise CannotStartError(f"{program}: {exc.strerror}") from exc
-        if done.returncode == 0 and (stack := parse(done.stdout, pid, root)) is not None:
+        if done.returncode == 0 and (stack := read(done.stdout, pid)) is not None:
             return stack
         complaint = done.stderr
         if any(right in complaint.lower() for right in RIGHTS) or not Path(f"/proc/{pid}").exists():
