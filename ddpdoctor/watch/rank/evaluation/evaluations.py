@@ -71,15 +71,9 @@ class Evaluations:
         between = all(each.passed is not None and each.passed.over for each in self.open)
         if self.recorder.is_rank and between and self.by_hand.begins(model):
             self.open.append(Evaluation(None))
-            self._look()
+            self.recorder.ledger.evaluation.begin()
         if self.recorder.is_rank and self.recorder.writer.counters[event_log.STEPS]:
-            ledger = self.recorder.ledger
-            ledger.evaluation.switched(model, ledger.trained())
-
-    def _look(self) -> None:
-        """Look at what the evaluation calls, if it is one of the first."""
-        ledger = self.recorder.ledger
-        ledger.evaluation.begin(ledger.trained())
+            self.recorder.ledger.evaluation.switched(model)
 
     def quiet(self) -> None:
         """Look at nothing that is called any more: something is compiled, or traced."""
@@ -92,7 +86,7 @@ class Evaluations:
         if len(self.open) < OPEN and before < PASSES:
             self.passed[this.loader] = before + 1
             self.open.append(Evaluation(this))
-            self._look()
+            self.recorder.ledger.evaluation.begin()
 
     def communicated(self, operation: str, group: Any, args: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication of the user's; none is what a sharded model gathers its parameters with."""

@@ -56,7 +56,8 @@ class Ledger:
     def __post_init__(self) -> None:
         """Look at the same sharded models as the process does."""
         self.whole = WholeGradients(self.recorder.models.shards)
-        self.evaluation = EvaluationCalls(Calls(self.recorder, self.recorder.models.shards, trains=False))
+        calls = Calls(self.recorder, self.recorder.models.shards, trains=False)
+        self.evaluation = EvaluationCalls(calls, self.trained)
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -136,32 +136,37 @@ class Calls:
 
 @dataclass(slots=True)
 class EvaluationCalls:
-    """What the first evaluations call, and the first ones of other modules: the hook is there meanwhile."""
+    """What the first evaluations call, and the first ones of other modules: the hook is there meanwhile.
+
+    ``trained`` gives the identities of what optimizers hold, which is asked where an evaluation is looked at, or a
+    module is met, for the first time: a script can evaluate in each step.
+    """
 
     calls: Calls
+    trained: Callable[[], set[int]]
     begun: int = 0
     copies: int = 0
     met: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
-    def begin(self, held: set[int]) -> None:
-        """Begin to look, at the first evaluations of the process; ``held`` is what optimizers hold."""
+    def begin(self) -> None:
+        """Begin to look, at the first evaluations of the process."""
         if self.begun < EVALUATIONS:
-            self._look(held)
+            self._look()
 
-    def switched(self, module: Any, held: set[int]) -> None:
+    def switched(self, module: Any) -> None:
         """Begin to look where a module is to evaluate that was not met so far, and that no optimizer trains."""
         if self.copies >= COPIES or module in self.met:
             return
         self.met.add(module)
         parameters = [id(each) for each in module.parameters()]
-        if parameters and not held.issuperset(parameters) and self.begun >= EVALUATIONS:
+        if parameters and self.begun >= EVALUATIONS and not self.trained().issuperset(parameters):
             self.copies += 1
-            self._look(held)
+            self._look()
 
-    def _look(self, held: set[int]) -> None:
+    def _look(self) -> None:
         if self.calls.handle is None:
             self.begun += 1
-            self.calls.held = held
+            self.calls.held = self.trained()
             self.calls.begin()
 
     def tell(self, recorder: Process) -> None:
