@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from ddpdoctor.cluster.compared.imported import imports, is_beside, scripts
 
 FILES = 1000
 LARGEST = 1 << 20  # bytes of a source file
@@ -22,16 +23,14 @@ LEFT_OUT = {"__pycache__", "node_modules", "site-packages", "venv"}
 def hashes(named: Iterable[str]) -> dict[str, str]:
     """Return a hash of each Python file that is named, and of those beside and below it, by their names from there."""
     found: dict[str, str] = {}
-    for name in named:
-        path = Path(name)
-        if path.suffix == ".py" and path.is_file():
-            found[path.name] = _hash(path)
-            for each in _below(path.parent):
-                if len(found) >= FILES:
-                    return found
-                found[str(each.relative_to(path.parent))] = _hash(each)
-            for package, files in packages(path).items():
-                found |= {f"{package}{IMPORTED}{name}": _hash(each) for name, each in files.items()}
+    for path in scripts(named):
+        found[path.name] = _hash(path)
+        for each in _below(path.parent):
+            if len(found) >= FILES:
+                return found
+            found[str(each.relative_to(path.parent))] = _hash(each)
+        for package, files in packages(path).items():
+            found |= {f"{package}{IMPORTED}{name}": _hash(each) for name, each in files.items()}
     return found
 
 
@@ -42,8 +41,8 @@ def packages(script: Path) -> dict[str, dict[str, Path]]:
     package is left out: a part of it says nothing.
     """
     found: dict[str, dict[str, Path]] = {}
-    for name in sorted(_imports(script)):
-        if (script.parent / name).is_dir() or (script.parent / f"{name}.py").exists():
+    for name in sorted({each.partition(".")[0] for each, _ in imports(script)} - sys.stdlib_module_names):
+        if is_beside(script, name):
             continue
         root = _root(name)
         if root is not None and root.is_dir():
@@ -53,20 +52,6 @@ def packages(script: Path) -> dict[str, dict[str, Path]]:
         if 0 < len(files) <= OF_A_PACKAGE and sum(map(len, found.values())) <= OF_ALL - len(files):
             found[name] = files
     return found
-
-
-def _imports(script: Path) -> set[str]:
-    try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        return set()
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {each.name for each in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return {each.partition(".")[0] for each in names} - sys.stdlib_module_names
 
 
 def _root(name: str) -> Path | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.cluster.compared.imported import scripts
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
 from ddpdoctor.source.text.syntax import NO_PYTHON
 
@@ -131,16 +132,14 @@ def marks_from(data: object, source: int, count: int) -> Iterator[tuple[int, int
 
 def saves_sharded(named: Iterable[str]) -> str:
     """Return the line of a named file that imports what writes a checkpoint from every rank; empty where none does."""
-    for name in named:
-        path = Path(name)
-        if path.suffix == ".py" and path.is_file():
-            try:
-                tree = ast.parse(path.read_bytes())
-            except (OSError, *NO_PYTHON):
-                continue
-            for node in ast.walk(tree):
-                if _imports(node):
-                    return f"{path.name}:{node.lineno}"  # type: ignore[attr-defined]  # an import has one
+    for path in scripts(named):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, *NO_PYTHON):
+            continue
+        for node in ast.walk(tree):
+            if _imports(node):
+                return f"{path.name}:{node.lineno}"  # type: ignore[attr-defined]  # an import has one
     return ""
 
 

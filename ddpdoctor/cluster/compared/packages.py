@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import importlib.util
 import re
@@ -10,6 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+from ddpdoctor.cluster.compared.imported import imports, is_beside, scripts
 
 NOT_INSTALLED = "not installed"
 """In the place of a version: an import that nothing guards, and no such package."""
@@ -32,10 +33,9 @@ def packages_imported(named: Iterable[str]) -> dict[str, str]:
     What is not installed at all is told where its import stands on the module's own level, outside of any ``try``.
     """
     imported: dict[str, bool] = {}
-    for path in (Path(name) for name in named):
-        if path.suffix == ".py" and path.is_file():
-            for name, is_certain in _imported(path).items():
-                imported[name] = imported.get(name, False) or is_certain
+    for path in scripts(named):
+        for name, is_certain in _imported(path).items():
+            imported[name] = imported.get(name, False) or is_certain
     found: dict[str, str] = {}
     for name, is_certain in sorted(imported.items())[:MOST]:
         if name not in COMPARED_ANYWAY:
@@ -66,10 +66,10 @@ def _imported(script: Path) -> dict[str, bool]:
     waiting, seen = [(script, True)], {script}
     while waiting and len(seen) <= FILES:
         path, is_certain = waiting.pop()
-        for name, is_always in _imports(path):
+        for name, is_always in imports(path):
             top = name.partition(".")[0]
             beside = [each for each in _beside(script.parent, name) if each not in seen]
-            if (script.parent / top).is_dir() or (script.parent / f"{top}.py").exists():
+            if is_beside(script, top):
                 waiting += [(each, is_certain and is_always) for each in beside]
                 seen.update(beside)
             elif top not in sys.stdlib_module_names:
@@ -83,21 +83,6 @@ def _beside(folder: Path, name: str) -> Iterator[Path]:
     for count in range(1, len(parts) + 1):
         at = folder.joinpath(*parts[:count])
         yield from (each for each in (at.with_suffix(".py"), at / "__init__.py") if each.is_file())
-
-
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each module that a file imports, and whether nothing stands around that import."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        return
-    always = set(map(id, tree.body))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((each.name, id(node) in always) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, id(node) in always
-            yield from ((f"{node.module}.{each.name}", id(node) in always) for each in node.names)
 
 
 def _version(name: str) -> str | None:
