@@ -66,9 +66,10 @@ def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
     links = _interfaces()
     found: dict[str, Peer] = {}
     stand: Counter[str] = Counter()
+    picked = _picked()
     for pid in pids:
         left = unanswered(pid)
-        for local, peer, unacked, tries, connecting, of_ranks in _connections(pid):
+        for local, peer, unacked, tries, connecting, of_ranks in _connections(pid, picked):
             if peer in links:
                 continue
             stand[peer] += not connecting
@@ -107,12 +108,13 @@ def _interfaces() -> dict[str, tuple[str, bool]]:
     }
 
 
-def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int, bool]]:
+def _connections(pid: int, picked: int) -> Iterator[tuple[str, str, int, int, int, bool]]:
     """Yield the addresses, unacknowledged bytes and tries of a process's connections, and the port of a coming one.
 
     The last tells whether the kernel has picked both ports, as between ranks: what serves others has one of its own.
+    It picks from ``picked`` on.
     """
-    own, picked = set(_sockets(pid)), _picked()
+    own = set(_sockets(pid))
     for table in ("tcp", "tcp6"):
         with suppress(OSError, ValueError, IndexError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

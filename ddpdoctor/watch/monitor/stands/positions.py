@@ -26,6 +26,7 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
+    from ddpdoctor.host.process.connections import Peer
     from ddpdoctor.watch.events import Communication, Site
     from ddpdoctor.watch.monitor.rank import Rank
 
@@ -63,8 +64,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     if any(each.doing is Doing.RESTING for each in found):
         return None
     pids = [each.pid for each in found]
-    known = peers(pids)
-    ask_for_quiet_ones(known, pids)
+    known = _hosts_of(pids)
     launched = {each.pid for each in training.of(Joining) if each.launched is not None or each.spawned is not None}
     others = siblings(pids, launched.intersection(pids)) if len(pids) < size else ()
     found = with_threads(found, [each.reader.base for each in ranks])
@@ -83,10 +83,14 @@ def _size(training: Training) -> int:
 
 def _is_cut_off(ranks: Iterable[Rank]) -> bool:
     """Whether the kernel knows by now that another host is out of reach, which no patience mends."""
-    pids = [each.reader.pid for each in ranks if each.alive]
+    return any(each.cut for each in _hosts_of([each.reader.pid for each in ranks if each.alive]))
+
+
+def _hosts_of(pids: Sequence[int]) -> tuple[Peer, ...]:
+    """Return the hosts that processes are connected to; the next look tells which of the quiet ones are gone."""
     found = peers(pids)
     ask_for_quiet_ones(found, pids)
-    return any(each.cut for each in found)
+    return found
 
 
 def _all_kept_here(found: Iterable[Position], after: float) -> bool:
