@@ -140,11 +140,15 @@ def _in_function(script: Script, call: ast.Call, name: str, depth: int) -> Itera
             yield from iterations(script, parameter, function, depth - 1)
 
 
-def _through(script: Script, node: ast.expr) -> str | None:
-    """Return the variable that ``x``, ``enumerate(x)``, ``tqdm(x)`` and ``zip(x, y)`` go through."""
+def gone_through(script: Script, node: ast.expr) -> ast.expr:
+    """Return what ``x``, ``enumerate(x)``, ``tqdm(x)`` and ``zip(x, y)`` go through."""
     while isinstance(node, ast.Call) and node.args and script.resolve(node.func) in PASS_ON:
         node = node.args[0]
-    return dotted(node)
+    return node
+
+
+def _through(script: Script, node: ast.expr) -> str | None:
+    return dotted(gone_through(script, node))
 
 
 def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:

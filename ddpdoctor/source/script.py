@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.callers import calls, literal, parents, turns
@@ -11,7 +12,6 @@ from ddpdoctor.source.program import Program
 from ddpdoctor.source.reach import guards, personal, rank_facts, rankish, who
 from ddpdoctor.source.reach.alone import of_several
 from ddpdoctor.source.reach.refused import is_refused
-from ddpdoctor.source.text.tree import FUNCTIONS
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.training.followed.flow import flow, flow_of_part
 from ddpdoctor.source.training.followed.prepared import given_back
@@ -96,9 +96,9 @@ class Script(Program):
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, in its function or around where that is made."""
-        around = (each for each in self.tree.above(node) if isinstance(each, FUNCTIONS))
-        tests = (guard for each in (node, *around) for guard in self.guards(each))
-        return next((each for each in tests if each.who(self.tree) == who.ONE_RANK), None)
+        within = (each for each in self.guards(node) if each.who(self.tree) == who.ONE_RANK)
+        around = (guard for _, guard in guards.made_by_one_rank(self.tree, node))
+        return next(chain(within, around), None)
 
     def waits_before(self, node: ast.AST) -> bool:
         """Whether a collective stands before a node in its function: one rank can have done alone what all do here."""

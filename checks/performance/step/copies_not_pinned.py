@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, keyword, lint
 
-from ..._scripts.source import LOADER, PASS_ON
+from ..._scripts.source import LOADER, gone_through
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -67,8 +67,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 def _loader(script: Script, given: ast.expr) -> ast.Call | None:
     """Return what makes the loader that a loop goes through; None where that is not known for certain."""
-    while isinstance(given, ast.Call) and script.resolve(given.func) in PASS_ON and given.args:
-        given = given.args[0]
+    given = gone_through(script, given)
     held = script.held(given) if isinstance(given, (ast.Name, ast.Attribute)) else given
     is_one = isinstance(held, ast.Call) and script.resolve(held.func) == LOADER
     return held if is_one and isinstance(held, ast.Call) else None

@@ -75,6 +75,15 @@ def guards(tree: Tree, node: ast.AST) -> Iterator[Guard]:
         child = parent
 
 
+def made_by_one_rank(tree: Tree, node: ast.AST) -> Iterator[tuple[ast.AST, Guard]]:
+    """Yield the functions around a node that one rank alone makes, with the test that lets it: others have none."""
+    for function in tree.above(node):
+        if isinstance(function, FUNCTIONS):
+            guard = next((each for each in guards(tree, function) if each.who(tree) == ONE_RANK), None)
+            if guard is not None:
+                yield function, guard
+
+
 def _left_before(tree: Tree, statement: ast.stmt) -> Iterator[Guard]:
     """Yield the tests before a statement, in its block, that leave the block; of asserts those that want one process.
 

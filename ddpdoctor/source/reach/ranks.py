@@ -7,7 +7,7 @@ import functools
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.reach.guards import guards, made_by_one_rank
 from ddpdoctor.source.reach.reached import guards_at
 from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.text.bindings import last_name
@@ -122,11 +122,8 @@ def _registrations(tree: Tree, statement: ast.stmt) -> Iterator[str]:
 
 def _made(tree: Tree, statement: ast.stmt) -> Iterator[str]:
     """Yield the test under which a function is made around a line, as a handler is: there is none on other ranks."""
-    for function in tree.above(statement):
-        if isinstance(function, FUNCTIONS):
-            test = next((guard.words for guard in guards(tree, function) if guard.who(tree) == ONE_RANK), "")
-            if test:
-                yield f"in {getattr(function, 'name', 'a lambda')}(), which is made {test}"
+    for function, guard in made_by_one_rank(tree, statement):
+        yield f"in {getattr(function, 'name', 'a lambda')}(), which is made {guard.words}"
 
 
 def is_about_rank(file: str, test: ast.expr) -> bool:
