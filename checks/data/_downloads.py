@@ -26,11 +26,12 @@ ONE_A_HOST = r"(?=[^\n]*--nproc[-_]per[-_]node[= ]1\b)(?=[^\n]*--nnodes[= ](?!1\
 
 
 def has_one_rank_a_host(script: Script, project: Around) -> bool:
-    """Whether the ranks are on hosts of their own: by the script itself, or by the shell scripts that start it."""
+    """Whether the ranks are on hosts of their own: by the script itself, or by what starts it."""
     if script.has_one_rank_a_host:
         return True
     texts = [re.sub(r"\\\n", " ", each) for each in project.launches_beside()]
-    lines = [line for each in texts for line in each.splitlines() if script.name in line]
+    named = re.compile(rf"(?:python3?|torchrun|torch\.distributed\.\w+)\b[^\n]*\b{re.escape(script.name)}")
+    lines = [line for each in texts for line in each.splitlines() if named.search(line)]
     return bool(lines) and all(re.search(ONE_A_HOST, each) for each in lines)
 
 

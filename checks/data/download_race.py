@@ -52,6 +52,7 @@ from ddpdoctor.check import (
 )
 
 from .._hosts.launched import SEVERAL
+from .._scripts.doubts import own_disks
 from .._scripts.source import is_own
 from ._downloads import (
     has_one_rank_a_host,
@@ -150,6 +151,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     diff=f"+if local_rank == 0:\n+    {name}(root, download=True)\n+torch.distributed.barrier()",
                 ),
                 script.place(call),
+                ambiguity=own_disks(script, project),
             )
 
 
@@ -184,4 +186,5 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
                 diff=f"+if local_rank == 0:\n+    {script.code(call)}\n+torch.distributed.barrier()",
             ),
             script.place(call),
+            ambiguity=own_disks(script, project),
         )

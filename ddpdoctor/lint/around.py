@@ -72,12 +72,12 @@ class Around:
         """Whether a regular expression occurs in a launch script that can start the file, or in a README near it."""
         return self._noted("in_own_launches", word, in_own_launches(self.project, self.path, word))
 
-    def is_made_for_torch_before(self, major: str) -> bool:
+    def is_made_for_torch_before(self, version: str) -> bool:
         """Whether a README or a list of requirements near the file pins torch to versions before one, as ``2``."""
-        return self._noted("is_made_for_torch_before", major, is_made_before(self.project, self.path, int(major)))
+        return self._noted("is_made_for_torch_before", version, is_made_before(self.project, self.path, version))
 
     def launches_beside(self) -> list[str]:
-        """Return the texts of the shell scripts in the folder of the file."""
+        """Return the texts of the shell scripts, and of the jobs in YAML, in the folder of the file."""
         return self._noted("launches_beside", "", self.project.launches_beside(self.path))
 
     def beside(self, name: str) -> str | None:

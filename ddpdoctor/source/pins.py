@@ -40,30 +40,46 @@ OPEN = frozenset({">", ">=", "!=", "^"})
 """What newer versions fit as well."""
 
 
-def is_made_before(project: Project, path: str, major: int) -> bool:
+ESTIMATOR = re.compile(r"\bframework_version\\?[\"']?\s*[=:]\s*\\?[\"'](?P<major>\d+)\.(?P<minor>\d+)")
+"""The version of torch that a notebook of SageMaker asks for."""
+NEWEST = 99  # the minor version, where none is named
+
+
+def is_made_before(project: Project, path: str, version: str) -> bool:
     """Whether the files near a script pin torch to versions before one, and none of them names that one or later."""
     found = [each for text in _texts(project, path) for each in _pinned(text)]
-    return bool(found) and max(found) < major
+    major, _, minor = version.partition(".")
+    return bool(found) and max(found) < (int(major), int(minor or 0))
 
 
 def _texts(project: Project, path: str) -> Iterator[str]:
     for folder in project.own_folders(path):
         names = project.folders.listed(folder)
-        told = [f"{folder}/{each}" for each in names if TELLS.fullmatch(each)]
+        told = [f"{folder}/{each}" for each in names if TELLS.fullmatch(each) or each.endswith(".ipynb")]
         for part in (each for each in FOLDERS if each in names):
             told += [f"{folder}/{part}/{each}" for each in project.folders.listed(f"{folder}/{part}")]
         yield from (project.text(os.path.normpath(each)) for each in told)
 
 
-def _pinned(text: str) -> Iterator[int]:
-    """Yield the major version of each pin of a text; none of one that newer versions fit as well."""
+def _pinned(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the major and minor version of each pin of a text; none of one that newer versions fit as well."""
+    yield from ((int(each["major"]), int(each["minor"])) for each in ESTIMATOR.finditer(text) if "PyTorch(" in text)
+    if text.startswith("{"):
+        return  # a notebook, whose cells say how it is run elsewhere
     given = {each["name"]: each["value"] for each in ARGUMENT.finditer(text)}
     text = re.sub(r"\$\{(\w+)\}", lambda match: given.get(match[1], match[0]), text) if given else text
-    yield from (1 for _ in OLD.finditer(text))
+    yield from ((1, NEWEST) for _ in OLD.finditer(text))
     for found in PIN.finditer(text):
         parts = [] if found["open"] else found["bounds"].split(",")
         bounds = filter(None, (BOUND.match(each.strip()) for each in parts))
         closed = [each for each in bounds if each["how"] not in OPEN]
         if closed:
-            last, major = closed[-1], int(closed[-1]["major"])
-            yield major - 1 if last["how"] == "<" and not int(last["minor"] or 0) else major
+            yield _last(closed[-1])
+
+
+def _last(bound: re.Match[str]) -> tuple[int, int]:
+    """Return the last version that a bound lets through."""
+    major, minor = int(bound["major"]), int(bound["minor"] or NEWEST)
+    if bound["how"] != "<":
+        return major, minor
+    return (major - 1, NEWEST) if minor in {0, NEWEST} else (major, minor - 1)

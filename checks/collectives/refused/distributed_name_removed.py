@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP762", Severity.ERROR)
 REMOVED = frozenset(
@@ -48,7 +48,7 @@ RENAMED = {
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the names where they are read of their module, and where they are imported."""
     for node in script.nodes(ast.Attribute):
         path = script.resolve(node) or ""
@@ -57,6 +57,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if _is_asked_for(script, node) or not isinstance(node.ctx, ast.Load):
             continue
         if path in REMOVED:
+            if project.is_made_for_torch_before("2.6"):
+                continue
             right = path.removesuffix("_multigpu") if path.endswith("_multigpu") else "torch.distributed"
             yield Finding(
                 f"torch has removed {path}: the line ends with an AttributeError",

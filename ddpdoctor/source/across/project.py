@@ -27,6 +27,7 @@ COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 WORD = re.compile(r"\w+")
 STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
 ADDED = re.compile(r"\bsys\.path\.(?:append|insert)\(\s*(?:\d+\s*,\s*)?[\"'](\.\.?/?[^\"'\n]*|\w[^\"':\n]*)[\"']\s*\)")
+LAUNCHES = (".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
 ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
@@ -227,11 +228,9 @@ class Project:
         return self._launched[word] or re.search(word, self.beside(path, "README.md") or "") is not None
 
     def launches_beside(self, path: str) -> list[str]:
-        """Return the texts of the shell scripts in the folder of a file."""
+        """Return the texts of the shell scripts, and of the jobs in YAML, in the folder of a file."""
         folder = os.path.dirname(path) or "."
-        names = sorted(
-            each for each in self.folders.listed(folder) if each.endswith((".sh", ".bash", ".sbatch", ".slurm"))
-        )
+        names = sorted(each for each in self.folders.listed(folder) if each.endswith(LAUNCHES))
         return [self.text(os.path.normpath(f"{folder}/{each}")) for each in names]
 
     def beside(self, path: str, name: str) -> str | None:
@@ -250,7 +249,7 @@ class Project:
         first = os.path.dirname(path) or "."
         folders = [os.path.normpath("/".join([first, *[".."] * up])) for up in range(UP)]
         roots = [each for each in folders if ROOTS & self.folders.listed(each)]
-        roots += [each for each in folders if each in {".", self._named}]
+        roots += [each for each in (".", self._named) if each in folders]
         return folders[: folders.index(roots[0]) + 1] if roots else folders[:1]
 
     @cached_property

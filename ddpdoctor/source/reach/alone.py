@@ -26,9 +26,8 @@ Compared = dict[bool, set[tuple[type[ast.cmpop], str]]]
 
 def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
     """Whether a test that holds, or does not, says that there is one process alone: no rank of several comes by."""
+    test, holds = _without_negation(test, holds=holds)
     match test:
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return is_alone(tree, operand, holds=not holds)
         case ast.BoolOp(op=operator, values=parts):
             return isinstance(operator, ast.And) == holds and any(is_alone(tree, each, holds=holds) for each in parts)
         case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
@@ -38,6 +37,17 @@ def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
         case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]) | ast.Subscript():
             return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
     return False
+
+
+def _without_negation(test: ast.expr, *, holds: bool) -> tuple[ast.expr, bool]:
+    """Return what is left of a test without ``not`` and ``is True``, and whether that holds where the test does."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _without_negation(operand, holds=not holds)
+        case ast.Compare(left=flag, ops=[operator], comparators=[ast.Constant(value=bool(wanted))]):
+            is_same = isinstance(operator, (ast.Is, ast.Eq))
+            return _without_negation(flag, holds=holds == (wanted == is_same))
+    return test, holds
 
 
 def is_flag_of_one_process(test: ast.expr) -> bool:

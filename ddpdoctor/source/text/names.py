@@ -20,6 +20,16 @@ SAME = {
     "tensorboardX.writer.SummaryWriter": "torch.utils.tensorboard.SummaryWriter",
     "torch.utils.data.dataloader.": "torch.utils.data.",
     "torch.utils.data.dataset.": "torch.utils.data.",
+    **dict.fromkeys(
+        (
+            "torch_geometric.loader.DataLoader",
+            "torch_geometric.loader.dataloader.DataLoader",
+            "torch_geometric.data.DataLoader",
+            "torchdata.stateful_dataloader.StatefulDataLoader",
+            "monai.data.DataLoader",
+        ),
+        "torch.utils.data.DataLoader",
+    ),
     "torch.multiprocessing.spawn.spawn": "torch.multiprocessing.spawn",
     "torch.nn.modules.": "torch.nn.",
     "torch.nn.utils.clip_grad.": "torch.nn.utils.",

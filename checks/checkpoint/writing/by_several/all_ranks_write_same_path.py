@@ -49,6 +49,7 @@ from ddpdoctor.check import (
 from ...._frameworks.trainer import runs_in_ranks
 from ...._hosts.launched import SEVERAL
 from ...._hosts.ranks_of_hosts import LOCAL
+from ...._scripts.doubts import own_disks
 from ...._scripts.source import is_own
 from .._shared_path import (
     depends_on_rank,
@@ -132,6 +133,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 Fix("allow that it is there already", edits=(script.replaced(call, right),)),
                 script.place(call),
                 severity=Severity.WARNING,
+                ambiguity=own_disks(script, project),
             )
 
 
@@ -157,6 +159,7 @@ def removals_in_source(script: Script, project: Around) -> Iterator[Finding]:
                 (script.seen(call, "on rank 0 alone"),),
                 Fix(f"let rank 0 alone call {name}, and the others wait", diff=diff_guarded(script, call)),
                 script.place(call),
+                ambiguity=own_disks(script, project),
             )
 
 
@@ -180,4 +183,5 @@ def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
                 Fix("let rank 0 write it", diff=diff_guarded(script, call)),
                 script.place(call),
                 severity=Severity.WARNING,
+                ambiguity=own_disks(script, project),
             )

@@ -54,6 +54,7 @@ from ddpdoctor.check import (
 
 from ...._frameworks.accelerate import is_of_several_processes
 from ...._frameworks.trainer import in_callbacks, saved_behind_train, trainers, trains_in_ranks
+from ...._scripts.doubts import own_disks
 from ...._scripts.source import is_own
 from ..._whole import WHOLE
 from .._by_one import fix_in, fix_of, right_in
@@ -119,6 +120,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 (script.seen(call, "the whole state, gathered by all ranks and written by one"), script.seen(shards)),
                 WHOLE,
                 script.place(call),
+                ambiguity=own_disks(script, project),
             )
             continue
         yield Finding(
@@ -126,6 +128,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             (script.seen(call, right_in(script)),),
             fix_in(script, call, by_horovod=script.frameworks == {"horovod"}),
             script.place(call),
+            ambiguity=own_disks(script, project),
         )
 
 

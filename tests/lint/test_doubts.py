@@ -1,0 +1,77 @@
+"""What the source alone does not prove is likely, until something around it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import CHECKS
+
+from ddpdoctor.facets import Instrument
+from ddpdoctor.lint import LIKELY
+from ddpdoctor.lint.files import find
+from ddpdoctor.lint.run import Wanted, lint
+
+RULES = tuple(check for check in CHECKS if check.of(Instrument.LINT))
+ONE_A_POD = """\
+import os
+
+import torch
+import torch.distributed as dist
+from torchvision import datasets
+
+WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))
+
+
+def main():
+    if dist.is_available() and WORLD_SIZE > 1:
+        dist.init_process_group("gloo")
+    data = datasets.FashionMNIST("data", train=True, download=True)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    if not os.path.exists("out"):
+        os.makedirs("out")
+    torch.save(model.module.state_dict(), "out/mnist.pt")
+    print(len(data))
+
+
+main()
+"""
+TELLS = {
+    "train.sh": "torchrun --nproc_per_node=2 \\\n  train.py\n",
+    "README.md": "Start `torchrun --standalone --nproc-per-node=2 train.py`.\n",
+    "start.py": "import train\n",
+}
+OF_DISKS = {"DDP650", "DDP851", "DDP853"}
+
+
+def certain(folder: Path) -> dict[str, bool]:
+    """Return whether each of these findings is certain, by its code."""
+    told = lint(find((".",), (), folder), Wanted(RULES, confidence=LIKELY)).found
+    return {each.check.code: each.is_certain for each in told if each.check.code in OF_DISKS}
+
+
+@pytest.mark.parametrize("named", [None, *TELLS])
+def test_what_ranks_spoil_for_each_other_on_a_disk_is_certain_where_they_are_shown_to_share_one(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that tells no ranks of one host apart can run once in each pod, on a disk of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(ONE_A_POD)
+    if named is not None:
+        (tmp_path / named).write_text(TELLS[named])
+
+    assert certain(Path()) == dict.fromkeys(OF_DISKS, named is not None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['    rank = int(os.environ["LOCAL_RANK"])', '    os.environ["MASTER_ADDR"] = "localhost"', "    print('cuda:{}')"],
+)
+def test_a_program_that_tells_ranks_of_one_host_apart_needs_nothing_beside_it(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks share the host's disk."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(ONE_A_POD.replace("    data =", f"{line}\n    data ="))
+
+    assert certain(Path()) == dict.fromkeys(OF_DISKS, True)
