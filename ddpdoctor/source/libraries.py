@@ -27,8 +27,20 @@ KNOWN = frozenset(
     " segmentation_models_pytorch torch_optimizer pytorch_metric_learning pytorch_msssim torchview torchstat ptflops"
     " git resampy pesq pystoi ffmpeg moviepy pydub simplejson simple_parsing jsonargparse gin munch setproctitle"
     " logzero fastprogress fitlog prody elasticdeform anndata scanpy dlib open3d pyclipper dask geoopt dominate ogb"
-    " pathspec streamlit cut_cross_entropy google_drive_downloader pyiqa".split()
+    " pathspec streamlit cut_cross_entropy google_drive_downloader pyiqa torch_geometric pydicom SimpleITK Bio biotite"
+    " esm dateutil pytz bs4 pypinyin g2p_en pyworld parselmouth torchcrepe kaldiio audioread konlpy sacremoses"
+    " subword_nmt ctcdecode warpctc_pytorch skvideo pafy turbojpeg plyfile ijson jaxtyping local_attention"
+    " prometheus_client botocore boto minio redis openai fastapi uvicorn chromadb yfinance hyperopt hypertune deap"
+    " py3nvml dllogger memory_profiler cloudpickle parameterized pytablewriter terminaltables ptvsd tap rasterio"
+    " geopandas pyproj wget pywt smplx chumpy roma".split()
 )
+DATA_SETS = "torchvision.datasets"
+OF_DATA_SETS = frozenset(
+    "CIFAR10 CIFAR100 MNIST FashionMNIST KMNIST EMNIST QMNIST SVHN STL10 USPS CelebA Caltech101 Caltech256 Food101"
+    " DTD GTSRB Places365 Flowers102 OxfordIIITPet StanfordCars FGVCAircraft VOCDetection VOCSegmentation".split()
+)
+"""What a file has of torchvision by ``from torchvision.datasets import *``: those that people use."""
+
 TRAINER = re.compile(
     r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
     r"(?:Trainer|TrainingArguments|Callback|\*)"
@@ -47,3 +59,7 @@ NEVER_OURS = frozenset(
 """Those that no project has a module of the same name beside, so that nobody looks for one: half of all imports."""
 ACCELERATES = re.compile(r"accelerator|PartialState|\.prepare\b|notebook_launcher|ProcessState", re.IGNORECASE)
 """What a file says that has Accelerate take over its training; its helpers for large models and seeds do not."""
+MONAI_TRAINS = re.compile(
+    r"\bmonai[. ]+(?:import )?(?:engines|handlers|apps|fl|bundle)\b|partition_dataset|ThreadDataLoader"
+)
+"""What a file says that has MONAI train, or share its data out."""

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP541", Severity.ERROR)
 EXCHANGES = (
-    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DistributedData|reduce|gather|broadcast|hook"
-    r"|rpc|isend|irecv|\bsend\(|\brecv\(|averag(?:ing|e_(?:grad|param|model|weight))|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex"
-    r"|all_to_all|\bhvd\b|xm\.|replicate\(|Engine|DTensor|Strategy"
+    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DistributedData|reduce(?!=)|share_memory"
+    r"|gather|broadcast|hook|rpc|isend|irecv|\bsend\(|\brecv\(|averag(?:ing|e_(?:grad|param|model|weight))"
+    r"|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex|all_to_all|\bhvd\b"
+    r"|xm\.|replicate\(|Engine|DTensor|Strategy"
 )
 """What says that somebody wraps the model, or brings the ranks together."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.across.heirs import passes_on
 from ddpdoctor.source.across.joining import asked, called, factories, makes_group, meanings, run_by, says_it_joins
 from ddpdoctor.source.across.takers import DEPTH, STAR, takers, takes_all
-from ddpdoctor.source.libraries import NOT_OURS
+from ddpdoctor.source.libraries import DATA_SETS, NOT_OURS, OF_DATA_SETS
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.syntax import NO_PYTHON
 from ddpdoctor.source.text.tree import Tree
@@ -82,6 +82,8 @@ def starred(project: Project, path: str, name: str, depth: int = DEPTH) -> str |
         if each.names[0].name != "*":
             continue
         module = "." * each.level + (each.module or "")
+        if module == DATA_SETS and name in OF_DATA_SETS:
+            return f"{module}.{name}"
         files = project.files(path, module)
         there = next(iter(files)) if len(files) == 1 else None
         if there is None or there == path or (away := tree_of(project, there)) is None:

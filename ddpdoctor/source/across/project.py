@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.literals import literals
-from ddpdoctor.source.libraries import ACCELERATES, NEVER_OURS, NOT_OURS, TRAINER
+from ddpdoctor.source.libraries import ACCELERATES, MONAI_TRAINS, NEVER_OURS, NOT_OURS, TRAINER
 from ddpdoctor.source.text.folders import UP, Folders
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class Project:
                 unknown -= {"transformers"}  # models alone
             if "accelerate" in unknown and not ACCELERATES.search(self.text(path)):
                 unknown -= {"accelerate"}  # helpers alone
+            if "monai" in unknown and not MONAI_TRAINS.search(self.text(path)):
+                unknown -= {"monai"}  # networks and transforms
             self._imports[path] = files, unknown
         return self._imports[path]
 

@@ -64,11 +64,19 @@ def _lets_some(tree: Tree, guard: Guard) -> bool:
     if is_without_group(tree, guard) or is_of_one_process(tree, guard):
         return True
     names = [each for each in ast.walk(guard.test) if isinstance(each, ast.Name)]
-    held = [(name.id, binding) for name in names for binding in values(tree, name)]
+    held = [(name.id, each) for name in names for each in values(tree, name) if not _comes_later(tree, name, each)]
     given = [each.node for name, each in held if each.value is not None and not _is_itself(tree, each, name)]
     if any(above.is_rankish(tree) for each in given for above in guards(tree, each)):
         return True
     return any(_is_answered_by_rank(tree, each) for _, each in held)
+
+
+def _comes_later(tree: Tree, name: ast.Name, binding: Binding) -> bool:
+    """Whether a variable is given something below a line that reads it, to which no loop leads back."""
+    if binding.line <= name.lineno or tree.function(binding.node) is not tree.function(name):
+        return False
+    loops = (each for each in tree.above(name) if isinstance(each, (ast.For, ast.While)))
+    return not any(binding.line <= (each.end_lineno or 0) for each in loops)
 
 
 def _is_answered_by_rank(tree: Tree, binding: Binding) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a node can run in a process that is no rank: one that starts the ranks, and where it is not in them."""
-    calls = tree.of(ast.Call)
+    calls = [each for each in tree.of(ast.Call) if not _is_idle(tree, each)]
     if any(_starts_unseen(tree, each) for each in calls):
         return True  # who is started, and with what, is not followed
     if any(_starts_python(tree, each) for each in calls):
@@ -34,6 +34,18 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
         if runs_in_parent(tree, site, seen | {function}):
             return True
     return False
+
+
+def _is_idle(tree: Tree, call: ast.Call) -> bool:
+    """Whether a call that starts something stands in a function of a program whose name nobody writes."""
+    function = tree.function(call)
+    if not isinstance(function, ast.FunctionDef) or tree.parents.get(function) is not tree.module:
+        return False
+    is_program = any(isinstance(each, ast.If) and "__main__" in ast.unparse(each.test) for each in tree.module.body)
+    reads = tree.read.get(function.name, ())
+    is_named = any(each.node is function for read in reads for each in tree.lookup(function.name, read))
+    is_handed_on = bool(function.decorator_list) or (tree.callers is not None and bool(tree.callers(function)))
+    return is_program and not is_named and not is_handed_on
 
 
 def _is_started_abroad(tree: Tree, call: ast.Call) -> bool:

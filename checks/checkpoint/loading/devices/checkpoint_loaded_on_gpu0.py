@@ -140,19 +140,23 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
-LOOKS = re.compile(r"\b(?:glob|listdir|iterdir|scandir)\(")
+OF_ONE_RANK = re.compile(r"rank|getpid|uuid|hostname|environ|random|te?mp|self\b|global\b", re.IGNORECASE)
+"""Words of a function whose answer can be another on each rank."""
 
 
 def _is_own(script: Script, path: ast.expr) -> bool:
-    """Whether each rank can read a file of its own; the newest of those that a function finds in a folder is none."""
-    made = script.value(path)
-    if not isinstance(made, ast.Call):
-        return script.can_differ(path)
-    found = script.defined(made.func)
-    text = ast.unparse(found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else ""
-    if not LOOKS.search(text) or "rank" in text.lower():
-        return script.can_differ(path)
-    return any(script.can_differ(each) for each in (*made.args, *(each.value for each in made.keywords)))
+    """Whether each rank can read a file of its own; what a function makes of the same words, or finds, is none."""
+    made = [each for _, each in script.origins(script.tree, path)] if isinstance(path, ast.Name) else [path]
+    return script.can_differ(path) and not (made and all(_is_of_all(script, each) for each in made))
+
+
+def _is_of_all(script: Script, made: ast.expr) -> bool:
+    """Whether it is a call of a function of the project that gives all ranks the same path."""
+    found = script.defined(made.func) if isinstance(made, ast.Call) else None
+    if not isinstance(made, ast.Call) or found is None or not isinstance(found[1], ast.FunctionDef):
+        return False
+    given = (*made.args, *(each.value for each in made.keywords))
+    return not OF_ONE_RANK.search(ast.unparse(found[1])) and not any(script.can_differ(each) for each in given)
 
 
 def _is_saved_on_cpu(script: Script, project: Around) -> bool:
