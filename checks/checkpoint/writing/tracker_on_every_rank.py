@@ -29,7 +29,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, last_name, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, last_name, lint
 
 from ..._frameworks.trainer import runs_in_ranks, trains_in_ranks
 from ..._scripts.source import STARTED_BY_LAUNCHERS, target
@@ -131,6 +131,19 @@ def _is_online(word: ast.keyword) -> bool:
 
 def _is_reached(script: Script, project: Around, call: ast.Call) -> bool:
     """Whether all ranks come to a line, of this file or of a training in another one that calls it."""
+    if _runs_where_imported(script, call):
+        return True
     if runs_in_ranks(script, project):
         return script.all_ranks_reach(call)
     return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
+
+
+def _runs_where_imported(script: Script, call: ast.Call) -> bool:
+    """Whether a line stands outside of functions in a program that spawns: each rank imports the program anew."""
+    spawns = script.calls("torch.multiprocessing.spawn")
+    if script.function(call) is not None or script.tree.class_of(call) is not None or not spawns:
+        return False
+    if any((method := keyword(each, "start_method")) and script.code(method) != "'spawn'" for each in spawns):
+        return False
+    guards = script.guards(call)
+    return not any("__name__" in script.code(each.test) or each.is_rankish(script.tree) for each in guards)

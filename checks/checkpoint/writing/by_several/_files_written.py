@@ -23,6 +23,8 @@ ANEW = {"w", "wb", "w+"}
 """Modes that begin a file anew."""
 METHODS = {"savefig", "to_csv"}
 """Methods of figures and data frames that write a file."""
+TOKENIZERS = ("tokenizers.Tokenizer",)
+"""What has a method ``save`` that writes a file."""
 OPTIONS = re.compile(
     r"dumps?\((?:(?:vars|asdict)\()?(?:\w+\.)?_?"
     r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
@@ -132,9 +134,11 @@ def is_anew(call: ast.Call, name: str) -> bool:
 
 
 def _is_method(script: Script, call: ast.Call) -> bool:
-    """Whether a call writes a figure, a data frame or the file of a path; one that adds leaves what others wrote."""
+    """Whether a call writes a figure, data, a tokenizer or the file of a path; not one that adds to what is there."""
     function = call.func
     is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
+    if isinstance(function, ast.Attribute) and function.attr == "save" and script.made_by(function.value, *TOKENIZERS):
+        return True
     return (is_one and script.resolve(function) not in WRITERS) or opened_by_itself(call) is not None
 
 

@@ -61,6 +61,9 @@ def trains_by_accelerate(script: Script, project: Around) -> bool:
 
 
 def asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:
-    return any(word in script.code(test) for word in ("exists", "isdir", "is_dir")) and script.code(
-        path
-    ) in script.code(test)
+    """Whether a test asks whether there is something at a path."""
+    match path:
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name() as inner]):
+            path = inner
+    code = script.code(test)
+    return any(word in code for word in ("exists", "isdir", "is_dir")) and script.code(path) in code

@@ -175,7 +175,8 @@ def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
         return
     here = ((*each, script.code(each[1])) for each in (*written(script), *written_by_helpers(script)))
     for call, path, code in (*here, *written_abroad(script)):
-        if is_named(script, path) and is_reached(script, call, joins=script.runs_in_ranks):
+        is_one = is_named(script, path) or any(asks_for(script, each.test, path) for each in script.guards(call))
+        if is_one and is_reached(script, call, joins=script.runs_in_ranks):
             yield Finding(
                 f"every {'process' if by_accelerate else 'rank'} writes {code}: what is left is of the last one, or of "
                 "several",
