@@ -137,9 +137,16 @@ def _is_method(script: Script, call: ast.Call) -> bool:
     """Whether a call writes a figure, data, a tokenizer or the file of a path; not one that adds to what is there."""
     function = call.func
     is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
-    if isinstance(function, ast.Attribute) and function.attr == "save" and script.made_by(function.value, *TOKENIZERS):
-        return True
-    return (is_one and script.resolve(function) not in WRITERS) or opened_by_itself(call) is not None
+    is_own = (is_one and script.resolve(function) not in WRITERS) or opened_by_itself(call) is not None
+    return is_own or saves_tokenizer(script, call)
+
+
+def saves_tokenizer(script: Script, call: ast.Call) -> bool:
+    """Whether a call writes the file of a tokenizer."""
+    match call.func:
+        case ast.Attribute(value=owner, attr="save"):
+            return script.made_by(owner, *TOKENIZERS) is not None
+    return False
 
 
 def is_named(script: Script, path: ast.expr) -> bool:

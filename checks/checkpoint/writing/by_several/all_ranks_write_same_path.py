@@ -58,12 +58,14 @@ from .._shared_path import (
     is_reached,
     on_one_rank,
 )
-from ._files_written import is_caught, is_named, written, written_by_helpers
+from ._files_written import is_caught, is_named, saves_tokenizer, written, written_by_helpers
 from ._helpers_that_write import written_abroad
 from ._made_by_all import asks_for, is_made_by_some, made, trains_by_accelerate
 from ._races import FIX, GONE, PATHS, raced
 
 if TYPE_CHECKING:
+    import ast
+
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)
@@ -175,7 +177,7 @@ def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
         return
     here = ((*each, script.code(each[1])) for each in (*written(script), *written_by_helpers(script)))
     for call, path, code in (*here, *written_abroad(script)):
-        is_one = is_named(script, path) or any(asks_for(script, each.test, path) for each in script.guards(call))
+        is_one = is_named(script, path) or _is_made_once(script, call, path)
         if is_one and is_reached(script, call, joins=script.runs_in_ranks):
             yield Finding(
                 f"every {'process' if by_accelerate else 'rank'} writes {code}: what is left is of the last one, or of "
@@ -186,3 +188,9 @@ def files_in_source(script: Script, project: Around) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 ambiguity=own_disks(script, project),
             )
+
+
+def _is_made_once(script: Script, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a tokenizer is saved where there is none yet, for whoever comes afterwards."""
+    asked = any(asks_for(script, each.test, path) for each in script.guards(call))
+    return asked and saves_tokenizer(script, call)
