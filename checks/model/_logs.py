@@ -74,7 +74,8 @@ def is_private(record: Record, name: str) -> bool:
 
 
 PRIVATE = frozenset(
-    "num_iterations _specify_ddp_gpu_num"
+    "num_iterations _specify_ddp_gpu_num _sync_params_and_buffers _ddp_init_helper _queue_reduction modules_buffers"
+    " modules_params _distributed_broadcast_coalesced"
     " _sync_params _sync_buffers _use_replicated_tensor_module _module_copies _rebuild_buckets _pre_forward"
     " _post_forward _passing_sync_batchnorm_handle _find_tensors require_forward_param_sync".split()
 )

@@ -123,10 +123,16 @@ class Record:
         return self.numbers[number] if number < len(self.numbers) else self.line + number
 
     def _raised(self, lines: list[str]) -> int:
-        """Find the last line that names the exception, before its notes and what else its message says."""
+        """Find the last line that names the exception, before its notes and what else its message says.
+
+        Of an exception of C++ it is the one that says what it was, above the stack.
+        """
         names = re.compile(rf"[\s|]*{re.escape(self.error)}(?::|$)")
         last = len(lines) - 1
-        return next((number for number in range(last, -1, -1) if self.error and names.match(lines[number])), last)
+        named = next((number for number in range(last, -1, -1) if self.error and names.match(lines[number])), None)
+        if named is None:
+            named = next((number for number, line in enumerate(lines) if self.error and "what(): " in line), last)
+        return named
 
 
 def _said(match: re.Match[str]) -> int:

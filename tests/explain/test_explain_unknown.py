@@ -53,7 +53,7 @@ def unknown(code: str, error: str, below: str = "") -> Unknown:
         ("x = torch.cat((one, other))", "ValueError: all shapes must agree", "getattr(one, 'shape', None)"),
         ("image = read(path)", "PIL.UnidentifiedImageError: cannot identify image file <_io.BytesIO>", "{path!r}"),
         ("post(url)", "requests.exceptions.ConnectionError: http://node1:8000 refused", "http://node1:8000"),
-        ("data = file.read()", "OSError: [Errno 5] Input/output error", "dmesg"),
+        ("data = file.read()", "OSError: [Errno 5] Could not read block 7", "dmesg"),
         ("post(url)", "aiohttp.ServerDisconnectedError: Server disconnected", "ss -tnp"),
     ],
 )

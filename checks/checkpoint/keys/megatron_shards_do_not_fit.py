@@ -13,6 +13,11 @@ ShardedObject keys".
 parts of flattened tensors, and their whole shapes are kept beside them only where a distributed optimizer has saved.
 A checkpoint that was converted (from Hugging Face, say), or saved without that optimizer, has none.
 
+The older format (`--ckpt-format torch`) has one flat buffer for each data type, padded so that the data parallel ranks
+of that run divide it. Where the ranks of another run pad it to another length, `load_parameter_state` ends with "The
+size of tensor a (53886976) must match the size of tensor b (53886720)" on one rank, and the others wait for its
+scatter.
+
 ## How to be sure
 
 The message names the tensor, its whole shape, this rank's part and `axis_fragmentations`, the number of parts along
@@ -26,7 +31,7 @@ checkpoint without shapes, load the weights alone.
 ## Versions and sources
 
 Source: Megatron-Core 0.5 to 0.15, dist_checkpointing/validation.py and strategies/torch.py. Seen in
-NVIDIA-NeMo/Speech#8460 and NVIDIA-NeMo/Speech#13913; not run here.
+NVIDIA-NeMo/Speech#8460, NVIDIA-NeMo/Speech#13913 and, of the older format, NVIDIA/Megatron-LM#659; not run here.
 """
 
 from __future__ import annotations
@@ -87,4 +92,23 @@ def of_the_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]
             ),
             "ls -la FOLDER; cat FOLDER/metadata.json; ddpdoctor inspect FOLDER",
         ),
+    )
+
+
+@log_pattern(r"The size of tensor a \((?P<here>\d+)\) must match the size of tensor b \((?P<saved>\d+)\)")
+def of_a_flat_buffer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The older format pads its buffers to what the ranks of the run that saves divide."""
+    if "in load_parameter_state" not in record.text:
+        return
+    yield Finding(
+        f"the optimizer state of the checkpoint is a flat buffer of another length, {match['saved']} and here "
+        f"{match['here']}: it was padded for another number of data parallel ranks",
+        (record.proof(match, "as many data parallel ranks as at saving, or a format that does not depend on them"),),
+        Fix(
+            "start as many ranks as saved it; save in the distributed format for other numbers; or begin the optimizer "
+            "anew",
+            command="... --ckpt-format torch_dist   # at saving\n"
+            "... --no-load-optim --no-load-rng   # the weights alone",
+        ),
+        record.place,
     )

@@ -3,9 +3,10 @@
 ## What happens
 
 Gloo has no average and, before torch 2.5, no reduce_scatter; it cannot run ReduceOp.PREMUL_SUM. The call is refused at
-once: "Cannot use ReduceOp.AVG with Gloo", "ProcessGroupGloo does not support reduce_scatter". Code that was written
-for NCCL meets it in a test on the CPU, or where `backend="cuda:nccl,cpu:gloo"` sends CPU tensors to gloo. All but NCCL
-refuse `barrier(device_ids=...)`: "Function argument device_ids not supported for the selected backend gloo".
+once: "Cannot use ReduceOp.AVG with Gloo", "Cannot use ReduceOp.BAND with NCCL", "ProcessGroupGloo does not support
+reduce_scatter". Code that was written for NCCL meets it in a test on the CPU, or where `backend="cuda:nccl,cpu:gloo"`
+sends CPU tensors to gloo. All but NCCL refuse `barrier(device_ids=...)`: "Function argument device_ids not supported
+for the selected backend gloo".
 
 ## How to be sure
 
@@ -36,7 +37,7 @@ COLLECTIVE = r"(?:all|reduce|scatter|gather|broadcast|send|recv|barrier)\w*"
 
 
 @log_pattern(
-    r"Cannot use ReduceOp\.(?P<op>AVG|PREMUL_SUM) with (?P<with>Gloo|MPI|UCC)"
+    r"Cannot use ReduceOp\.(?P<op>\w{2,12}) with (?P<with>[A-Z]\w{1,10})\b"
     r"|(?P<smddp>SMDDP) does not support: (?P<lacks>\w{1,40})"
     rf"|(?:Backend (?P<named>\w+)|ProcessGroup(?P<old>Gloo|MPI|UCC|NCCL)) does not support (?P<what>{COLLECTIVE})"
 )
@@ -50,7 +51,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(
         f"{backend} does not have {what}",
         (record.proof(match, "a collective that this backend has, or tensors of another backend's device"),),
-        AVERAGE if match["op"] else WHOLE,
+        AVERAGE if match["op"] == "AVG" else GATHERED if match["op"] else WHOLE,
         record.place,
     )
 
@@ -72,6 +73,12 @@ def of_a_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 AVERAGE = Fix(
     "sum, and divide by the world size",
     diff="-dist.all_reduce(x, op=dist.ReduceOp.AVG)\n+dist.all_reduce(x)\n+x /= dist.get_world_size()",
+)
+GATHERED = Fix(
+    "gather the tensors, and compute it on each rank",
+    diff="-dist.all_reduce(x, op=dist.ReduceOp.BAND)\n"
+    "+parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n+dist.all_gather(parts, x)\n"
+    "+x = functools.reduce(torch.bitwise_and, parts)   # or the operation that is meant",
 )
 WHOLE = Fix(
     "use NCCL for tensors on GPUs; on the CPU reduce the whole and take the own share",

@@ -19,7 +19,8 @@ exact version, running; until then the two variables.
 ## Versions and sources
 
 Holds for NCCL 2.17 and later, torch 2.2 to 2.13, on GPUs with NVSwitch (nvls.cc), and on all for cuMem. Source: NCCL,
-src/transport/nvls.cc; NCCL documentation, "NCCL_NVLS_ENABLE" and "NCCL_CUMEM_ENABLE".
+src/transport/nvls.cc; NCCL documentation, "NCCL_NVLS_ENABLE" and "NCCL_CUMEM_ENABLE"; of containers,
+pie-project/pie#500.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ AILMENT = Ailment("DDP118", Severity.ERROR)
 OLD = "the driver is older than this NCCL needs"
 FABRIC = "nvidia-fabricmanager does not run, or is of another version than the driver"
 RESTARTED = "nvidia-fabricmanager was started anew, and the GPUs were not reset since (a reboot does so)"
+CLOSED = "the container does not show /dev/nvidia-caps, without which CUDA refuses multicast memory"
 STATE = (
-    "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 -w Fabric   # State: Completed, Status: Success"
+    "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 -w Fabric   # State: Completed, Status: Success\n"
+    "ls -d /dev/nvidia-caps   # in the container"
 )
 
 
@@ -59,7 +62,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         if fabric
         else Fix("leave the feature out until driver and fabric are right", command="export NCCL_NVLS_ENABLE=0"),
         record.place,
-        ambiguity=Ambiguity((OLD, FABRIC, RESTARTED) if match["text"] else (FABRIC, RESTARTED, OLD), STATE),
+        ambiguity=Ambiguity(
+            (OLD, FABRIC, RESTARTED, CLOSED) if match["text"] else (FABRIC, RESTARTED, OLD, CLOSED), STATE
+        ),
     )
 
 

@@ -141,6 +141,22 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
+    r"Ran out of memory in memory space (?:hbm|vmem|HBM)\. Used (?P<used>[\d.]+[KMGT]) of (?P<has>[\d.]+[KMGT]) \w+"
+)
+def of_a_program(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """XLA lays out the memory of a whole program before it runs."""
+    yield Finding(
+        f"the program that XLA has compiled needs {match['used']} of a TPU core's {match['has']} of memory",
+        (record.proof(match, f"at most {match['has']}"),),
+        Fix(
+            "halve the batch of each process and accumulate gradients over two; or shard the model (FSDP over XLA)",
+            diff="-batch_size = 32\n+batch_size = 16",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
     r"RESOURCE_EXHAUSTED: [^\n]{0,200}?(?:[Aa]ttempting to (?:allocate|reserve)|trying to allocate)"
     r" (?P<size>[\d.]+ ?[KMG]\w*)(?P<rest>[^\n]{0,300})"
 )

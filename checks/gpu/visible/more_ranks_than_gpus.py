@@ -28,6 +28,8 @@ Start one rank for each visible GPU; `gpu` stands for as many as there are:
 
 In the script call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, and name no GPU by a fixed number.
 
+A GPU that is cut into MIG slices shows a process one slice, as number 0: ranks with a number above that have none.
+
 ## Versions and sources
 
 Holds for torch 2.2 and later. Sources: torch.distributed documentation, "Which backend to use"; NCCL documentation,
@@ -61,6 +63,7 @@ from ddpdoctor.check import (
 from ...launching._launchers import nodes, ranks
 from ._by_global_rank import by_global_rank, counted_over_hosts
 from ._shown import gpus_shown
+from ._slices import MIG, of_slices
 from ._slurm import ORDINAL, SLURM, each_sees_one
 
 if TYPE_CHECKING:
@@ -88,13 +91,16 @@ def counted(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
         raise NotRun("the environment does not say how many ranks there are here")
 
 
-@log_pattern(ORDINAL, context=(SLURM,))
+@log_pattern(ORDINAL, context=(SLURM, MIG))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See which ranks have no GPU of their number; all but rank 0 of a Slurm job are another check's."""
     failed = sorted(log.ranks(ORDINAL))
     if log.first(SLURM) and each_sees_one(log.ranks(ORDINAL)):
         return
     many = f"rank {', '.join(map(str, failed[:8]))}" if failed else "a rank"
+    if sliced := log.first(MIG):
+        yield of_slices(record, match, many, sliced[0].proof(sliced[1], "whole GPUs"))
+        return
     if failed and by_global_rank(record, failed[0]):
         yield counted_over_hosts(record, match, many)
         return

@@ -5,8 +5,9 @@
 The backend is `nccl`, `gloo`, `mpi`, `ucc`, `xccl` (torch 2.7 and later), or pairs of device and backend such as
 `cpu:gloo,cuda:nccl`. Anything else ends each rank at init_process_group: "Unknown c10d backend type NCLL", "Unknown
 backend type ncll". The usual reasons: a misspelt name, a pair in the wrong order, a backend that a plug-in registers
-which was not imported (`hccl`: torch_npu, `ccl`: oneccl_bindings_for_pytorch), or one that this build of torch was
-made without.
+which was not imported (`hccl`: torch_npu, `ccl`: oneccl_bindings_for_pytorch, `smddp`:
+smdistributed.dataparallel.torch.torch_smddp), or one that this build of torch was made without. torch before 2.0 says
+"type object 'Backend' has no attribute 'SMDDP'".
 
 ## How to be sure
 
@@ -44,10 +45,11 @@ PLUGINS = {
     r"Unknown (?:c10d )?backend type (?P<type>[\w:,.-]+)"
     r"|Unknown backend '(?P<name>[^'\n]+)'\. Specify a 'device:backend'"
     r"|ValueError: Invalid backend: '(?P<old>[^'\n]+)'"
+    r"|type object 'Backend' has no attribute '(?P<attribute>[A-Z][A-Z0-9_]{1,30})'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the backend that was meant, or the plug-in that brings it."""
-    name = (match["type"] or match["name"] or match["old"]).lower()
+    name = (match["type"] or match["name"] or match["old"] or match["attribute"]).lower()
     meant = closest(name, KNOWN)
     if name in PLUGINS:
         fix = Fix("import the plug-in that registers it", diff=f"+import {PLUGINS[name]}")

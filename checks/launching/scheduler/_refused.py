@@ -86,6 +86,13 @@ WHO = {
         "Slurm refuses the step: it asks for more than the job was given",
         "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|NumCPUs|Gres'",
     ),
+    "layout": (
+        "Slurm cannot place the tasks of the step on the processors that the job has on that node",
+        (
+            "scontrol show job $SLURM_JOB_ID | grep -E 'NumCPUs|CPUs/Task|TRES'; env | grep -E 'SLURM_CPU|SRUN_CPUS'\n"
+            "srun --ntasks-per-node=1 --cpus-per-task=$SLURM_CPUS_PER_TASK --cpu-bind=none python train.py"
+        ),
+    ),
     "allocation": ("", "sinfo -o '%P %l %D %G'; sacctmgr show assoc user=$USER format=account,partition,qos,maxwall"),
     "slots": (
         "Open MPI has fewer slots than the {asked} ranks that are asked for",

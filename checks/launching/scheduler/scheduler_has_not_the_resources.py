@@ -4,7 +4,8 @@
 
 The ranks are never started, or the launcher gives up waiting for them: Kubernetes leaves a pod Pending ("0/6 nodes are
 available: 2 Insufficient nvidia.com/gpu"), Ray's placement group or worker group is not made in time, Slurm refuses a
-step ("Invalid generic resource (gres) specification", "More processors requested than permitted"), Open MPI says that
+step ("Invalid generic resource (gres) specification", "More processors requested than permitted", "Unable to layout
+tasks on given cpus"), Open MPI says that
 "there are not enough slots available", verl counts fewer GPUs in Ray than it is to use ("Total available GPUs 8 is less
 than total desired GPUs 16"). Where other pods of the same job run, they wait for this one.
 
@@ -62,6 +63,8 @@ ASSIGNED = r"Successfully assigned (?P<pod>\S{1,200}) to "
     r"(?P<allocation>[^\n]{1,160})"
     r"|(?:srun|sbatch|salloc): (?:error|fatal): (?P<refused>Failed to validate job spec[^\n]{1,200}"
     r"|--gpus-per-task or [^\n]{1,99} is not allowed)"
+    r"|(?P<layout>srun: error: Task launch for [\w=.+]{1,40} failed on node \S{1,80}: Unable to "
+    r"(?:layout tasks on given cpus|satisfy cpu bind request))"
     r"|(?P<desired>Total available GPUs (?P<there>\d+(?:\.0)?) is less than total desired GPUs (?P<wished>\d+)"
     r"|AssertionError: No GPU found in Ray cluster)"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the (?P<asked>\d+))",

@@ -44,6 +44,9 @@ PACKAGES = {
     "init_process_group": "torch",
     "LLM": "vllm",
     "EngineArgs": "vllm",
+    "Linear4bit": "bitsandbytes",
+    "Linear8bitLt": "bitsandbytes",
+    "Params4bit": "bitsandbytes",
 }
 NOW = {
     "gpus": "accelerator='gpu', devices=...",

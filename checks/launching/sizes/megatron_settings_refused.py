@@ -10,6 +10,9 @@ model parallelism or context parallelism require setting the environment variabl
 "The number of contiguous micro-batches in a virtual pipeline stageshould range in [PP=6 , M=3]" comes with the first
 step: of 6 stages and 3 micro-batches.
 
+The distributed optimizer cuts its buffers into as many shards as there are data parallel ranks: "assert buffer.numel()
+% data_parallel_world_size == 0", without words, was seen with an odd number of them (NVIDIA/Megatron-LM#792).
+
 ## How to be sure
 
 The message is the rule. Megatron prints all options above it, between two lines of dashes ("arguments").
@@ -92,6 +95,22 @@ def by_its_place(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if inner is None or not LOOKED_THROUGH.search(inner.file) or re.search(f"{RULES}|{LAYERS}", match[0]):
         return
     yield _refused(record, match, match["rule"])
+
+
+@log_pattern(r"assert (?:self\.)?(?:buffer\.)?numel(?:\(\))? % (?:self\.)?data_parallel_world_size == 0")
+def of_a_buffer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """An assertion without words, of the distributed optimizer's buffer."""
+    yield Finding(
+        "Megatron's distributed optimizer cannot cut a buffer into equal shards, one for each data parallel rank",
+        (record.proof(match, "a number of data parallel ranks that its padding provides for"),),
+        Fix(
+            "take an even number of data parallel ranks, a newer Megatron Core, or no distributed optimizer",
+            command="pip show megatron-core | grep Version\n"
+            "# data parallel ranks = GPUs / (tensor x pipeline x context)\n"
+            "grep -n use-distributed-optimizer pretrain.sh",
+        ),
+        record.place,
+    )
 
 
 def _refused(record: Record, match: re.Match[str], rule: str) -> Finding:

@@ -91,6 +91,8 @@ SHARDED = (
 )
 
 OPTIMIZER = r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\."
+LOADS = r"\bin \w*load_\w*(?:checkpoint|ckpt|state|model|weights)"
+"""A function that reads a checkpoint: what does not fit there is no step of the model."""
 
 
 @log_pattern(
@@ -99,7 +101,8 @@ OPTIMIZER = r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\."
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The shapes of the model or of its input are wrong, and that has nothing to do with the number of ranks."""
-    if re.search(SHARDED, record.text) or re.search(OPTIMIZER, record.text) or "0" in {match["a"], match["b"]}:
+    elsewhere = any(re.search(each, record.text) for each in (SHARDED, OPTIMIZER, LOADS))
+    if elsewhere or "0" in {match["a"], match["b"]}:
         return  # a parameter, or its gradient, that another rank holds has no size here
     one, two = (match["one"], match["two"]) if match["one"] else (match["a"], match["b"])
     if BEGINS not in record.text:

@@ -65,9 +65,9 @@ PIPELINE = re.compile(r"deepspeed[/\\]runtime[/\\]pipe[/\\]|distributed[/\\]pipe
 
 
 @log_pattern(
-    r"Pipelining(?:Shape|Metadata)Error: [^\n]{1,200}?(?:shape mismatch|mismatch)[^\n]{0,80}?expected "
+    r"Pipelining(?:Shape|Metadata)Error: [^\n]{1,200}?(?:shape mismatch|mismatch)[^\n]{0,80}?(?:expected )?"
     + SHAPE.format("asked")
-    + r",? (?:actual|got) "
+    + r"(?:,? (?:actual|got)| vs) "
     + SHAPE.format("came")
     + r"|Mismatch in shape: grad_output\[\d+\] has a shape of "
     + SHAPE.format("grad")

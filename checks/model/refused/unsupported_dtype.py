@@ -2,9 +2,10 @@
 
 ## What happens
 
-DDP broadcasts parameters and buffers when it wraps the model. The gloo backend knows no 16-bit, unsigned 32-
-or 64-bit integers and no 8-bit floats and raises "Invalid scalar type"; NCCL has no 16-bit integers either
-("Unconvertible NCCL type").
+DDP broadcasts parameters and buffers when it wraps the model. The gloo backend knows no 16-bit, unsigned 32- or 64-bit
+integers and no 8-bit floats and raises "Invalid scalar type"; NCCL has no 16-bit integers either ("Unconvertible NCCL
+type"). HCCL of Gaudi cards ends the process: "Getting size for given data type is not supported: 0", torch's number of
+the type (0: uint8, 11: bool).
 
 ## How to be sure
 
@@ -18,7 +19,8 @@ the same on every rank and need not be sent can be left out: `model._ddp_params_
 
 ## Versions and sources
 
-Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch's ProcessGroupNCCL.
+Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch's ProcessGroupNCCL; for
+Gaudi, huggingface/optimum-habana#353.
 """
 
 from __future__ import annotations
@@ -77,3 +79,31 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             record.place,
         )
+
+
+NUMBERS = {
+    **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32"))),
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    15: "bfloat16",
+}
+"""What torch calls its types where it prints their numbers (c10/core/ScalarType.h)."""
+
+
+@log_pattern(r"Getting size for given data type is not supported: (?P<number>\d{1,2})\b")
+def of_gaudi(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The number is torch's own of the type; DDP sends buffers when it wraps the model, and before each forward."""
+    dtype = NUMBERS.get(int(match["number"]), f"number {match['number']}")
+    yield Finding(
+        f"a collective got a tensor of a type that HCCL of Gaudi cards cannot send: {dtype}",
+        (record.proof(match, "float32, bfloat16 or int32"),),
+        Fix(
+            f"use {SENT_BY_NCCL_TOO}, or keep a mask that is the same on all ranks out of what DDP sends",
+            diff='-self.register_buffer("mask", mask.to(torch.bool))\n+self.mask = mask   # moved in forward\n'
+            "+# or: DistributedDataParallel(model, broadcast_buffers=False)",
+            command=f'python -c "from train import build_model; print([n for n, b in build_model().named_buffers() if '
+            f"str(b.dtype).endswith('{dtype}')])\"",
+        ),
+        record.place,
+    )

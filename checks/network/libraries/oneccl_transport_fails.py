@@ -11,7 +11,8 @@ its own view of the GPUs, or the driver, does not let it open that.
 
 On GPUs the ranks of a host hand each other their memory through the devices in /dev/dri. In a container that was
 started with `--device /dev/dri` alone the links in /dev/dri/by-path are absent: "ze_fd_manager.cpp:144 init_device_fds:
-condition dir failed", "opendir failed: could not open device directory".
+condition dir failed", "opendir failed: could not open device directory". Where the folder is there and the devices that
+its links name are not, or may not be opened: "fill_device_fds: EXCEPTION: open failed: fd: -1, errno: No such file".
 
 Which ranks are of one host, and how many, oneCCL learns from mpirun's variables, or asks libfabric. Under torchrun with
 handles that go by anything but sockets that ends: "failed to get local_idx/count from ATL, set
@@ -75,11 +76,16 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"opendir failed: could not open device directory")
+@log_pattern(
+    r"opendir failed: could not open device directory"
+    r"|ze_fd_manager\.cpp:\d+ fill_device_fds: EXCEPTION: open failed: fd: -1, errno: (?P<why>[^\n]{1,60})"
+)
 def of_the_devices(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The ranks of a host exchange the handles of their GPUs' memory by the devices' own folder."""
     yield Finding(
-        "oneCCL finds no /dev/dri/by-path, by which the ranks of a host hand each other the memory of their GPUs",
+        f"oneCCL cannot open a GPU in /dev/dri, by which the ranks of a host hand each other memory: {match['why']}"
+        if match["why"]
+        else "oneCCL finds no /dev/dri/by-path, by which the ranks of a host hand each other the memory of their GPUs",
         (record.proof(match, "/dev/dri/by-path, with a link for each GPU"),),
         Fix(
             "give the container the folder as well as the devices",

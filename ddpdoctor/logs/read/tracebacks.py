@@ -28,7 +28,11 @@ TORN = re.compile(
     r"(?:^|[)'\"])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
     r"(?=$|[ ]{2}File \"[^\"]+\", line \d+)"
 )
-ABORT = re.compile(r"terminate called (?:after throwing an instance of '(?P<type>[^']+)'|without an active exception)")
+ABORT = re.compile(
+    r"terminate called (?:after throwing an instance of '(?P<type>[^']+)'|without an active exception)"
+    r"|(?:[^\n]{0,60}\] )?logging\.cc:\d+: Unhandled exception: (?P<mangled>\w{1,60})\. what\(\): "  # Ray's
+)
+MANGLED = {"N3c105ErrorE": "c10::Error", "St13runtime_error": "std::runtime_error", "St9bad_alloc": "std::bad_alloc"}
 CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception|Original Traceback"
     r"|-- Process (?P<process>\d+) terminated with the following error"
@@ -170,7 +174,8 @@ def _start(line: Line) -> Open | None:
     if "File" in text and (match := FRAME.match(text)):
         return Open([line], frames=_frames(match))
     if match := ABORT.match(text):
-        return Open([line], said=1, error=match["type"] or "abort")
+        mangled = match["mangled"]
+        return Open([line], said=1, error=match["type"] or MANGLED.get(mangled, mangled) or "abort")
     if match := BARE.match(text):
         return Open([line], said=1, error=match["type"])
     return None

@@ -21,6 +21,7 @@ STRUCTURE = (
     "Exception: ",
     "torch._dynamo.exc.",
     "terminate called ",
+    ": Unhandled exception: ",
     "  time      : ",
     "(first observed failure)",
     # where a job ends, and where another begins

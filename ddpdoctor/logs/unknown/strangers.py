@@ -30,7 +30,7 @@ LAST = 600  # characters of a traceback in which its message ends
 SAID = 200  # tracebacks in which the launcher is looked for
 # What says itself that another error is the one to read.
 POINTS_ELSEWHERE = re.compile(
-    r"failed to import on the worker\b|[Tt]his is not the actual error"
+    r"failed to import on the worker\b|[Tt]his is not the actual error|The Inner error is reported as above"
     r"|(?i:(?:look|see|check)[^\n]{0,40} (?:above|further up)[^\n]{0,40} (?:error|cause|trace))"
 )
 FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
