@@ -168,7 +168,8 @@ def is_slow(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files; mark what is fast; skip what needs more GPUs than there are.
 
-    Of what is slow, the first test of each file counts as fast.
+    Of what is slow, the first test of each file counts as fast. What is run at night has as much time as the machine
+    makes it take.
     """
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
@@ -179,6 +180,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fast)
             if is_slow(item):
                 sampled.add(item.path)
+        if item.get_closest_marker("nightly") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(2.4 * PATIENCE))
         if (marker := item.get_closest_marker("gpu")) and there < marker.args[0]:
             item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} NVIDIA GPUs, found {there}"))
 

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from helpers import LOAD
+
 HIDDEN = 256  # the random states that Accelerate broadcasts are small next to such a model
 
 ACCELERATE = f"""
@@ -186,6 +188,24 @@ def main():
 if __name__ == "__main__":
     main()
 """
+
+
+LATE = {"process-group-never-joined", "slow-rank"}
+"""What notes are of that tell of a late rank: on a slow machine one is told before the fault that follows."""
+
+
+def hang_after(seconds: float) -> tuple[str, str]:
+    """Return the option that has a rank wait for others so long, on a machine that does nothing else."""
+    return "--hang-after", f"{seconds * LOAD:.0f}"
+
+
+def faults(results: list[Any]) -> list[Any]:
+    """Return what is found beside the notes of ranks that are late."""
+    return [
+        each
+        for each in results
+        if each["slug"] not in LATE or any(finding["severity"] != "note" for finding in each["findings"])
+    ]
 
 
 def results_in(report: Path, done: subprocess.CompletedProcess[str]) -> list[Any]:

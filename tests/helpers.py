@@ -29,8 +29,10 @@ FIXTURES = ROOT / "fixtures"
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 """Where warm ranks would not do: the parent of these is torchrun itself."""
-PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", "100"))
-"""Seconds that a command has: a night on a machine that is shared gives it more, together with ``--timeout``."""
+LOAD = min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 6.0)
+"""How many processes want each processor as the tests begin: what takes a second takes so many then, about."""
+PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", 100 * LOAD))
+"""Seconds that a command has; a test that is marked to run at night has more by as much (``conftest.py``)."""
 CHECKS = load_checks()
 LOGGED = tuple(check for check in CHECKS if check.of(Instrument.LOG))
 JOBS = ",".join(check.slug for check in CHECKS if any("jobs" in facet.needs for facet in check.facets))

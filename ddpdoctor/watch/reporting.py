@@ -22,6 +22,7 @@ from ddpdoctor.report.whole_file import write_whole
 from ddpdoctor.watch.figures.anatomy import marks, profile_data, steps_data
 from ddpdoctor.watch.figures.compared import compared_text
 from ddpdoctor.watch.figures.norms import norms_data
+from ddpdoctor.watch.monitor.failures import is_fault
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -47,11 +48,15 @@ def as_result(*found: Found) -> Result:
 
 
 def found_results(monitor: Monitor) -> tuple[Result, ...]:
-    """Return all that was found, by check, in the order in which it was found; then the checks that crashed."""
+    """Return all that was found, by check, in the order in which it was found; then the checks that crashed.
+
+    Checks that have a note alone come last: a rank that is late is told of before what it is late for.
+    """
     by_check: dict[str, list[Found]] = {}
     for found in (*monitor.before, *monitor.found):
         by_check.setdefault(found.check.code, []).append(found)
-    return (*(as_result(*group) for group in by_check.values()), *monitor.crashes)
+    groups = sorted(by_check.values(), key=lambda group: not any(map(is_fault, group)))
+    return (*(as_result(*group) for group in groups), *monitor.crashes)
 
 
 def all_results(monitor: Monitor, checks: Iterable[Check]) -> tuple[Result, ...]:

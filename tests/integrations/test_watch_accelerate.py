@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import ACCELERATE, ACCUMULATED, LOOP
+from frameworks import ACCELERATE, ACCUMULATED, LOOP, hang_after
 from helpers import Command, Run, Script
 
 pytestmark = pytest.mark.skipif(find_spec("accelerate") is None, reason="needs accelerate")
@@ -187,7 +187,7 @@ def watched(ddpdoctor: Run, script: Script, torchrun: Command, tmp_path: Path) -
 
     def run(text: str, edits: Edits) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
         report, file = tmp_path / "report.json", script(edited(text, edits))
-        options = ("--hang-after", "5", "--on-finding", "raise", "--report", str(report))
+        options = (*hang_after(5), "--on-finding", "raise", "--report", str(report))
         done = ddpdoctor("run", *options, "--", *torchrun, file, cwd=tmp_path)
         return done, json.loads(report.read_text())["results"]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import results_in
-from helpers import TORCHRUN, Run, Script
+from frameworks import faults, hang_after, results_in
+from helpers import LOAD, TORCHRUN, Run, Script
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600 * LOAD)]
 pytest.importorskip("deepspeed", reason="needs deepspeed, of the extra 'frameworks'")
 
 TRAINING = """
@@ -128,7 +128,7 @@ def watched(ddpdoctor: Run, script: Script, tmp_path: Path) -> Watched:
             "--every",
             str(every),
         )
-        options = ("--hang-after", "8", "--on-finding", "raise", "--report", str(report))
+        options = (*hang_after(8), "--on-finding", "raise", "--report", str(report))
         done = ddpdoctor("run", *options, "--", *command, cwd=tmp_path, **ENVIRON, **environ)
         return results_in(report, done)
 
@@ -168,7 +168,7 @@ def test_what_is_done_past_the_engine_is_named(
 ) -> None:
     """Alone: nothing else is said of such a training."""
     mode, stage, every = given
-    (found,) = watched(mode, stage, every=every)
+    (found,) = faults(watched(mode, stage, every=every))
     assert found["slug"] == slug
     assert told in json.dumps(found["findings"]).replace('\\"', '"')
 
@@ -208,5 +208,5 @@ def test_a_lock_that_was_left_behind_is_named(watched: Watched, tmp_path: Path) 
     os.utime(lock, (1e9, 1e9))
     found = watched("healthy", 1, TORCH_EXTENSIONS_DIR=str(tmp_path / "extensions"))
 
-    assert [each["slug"] for each in found] == ["build-lock-left"]
+    assert [each["slug"] for each in faults(found)] == ["build-lock-left"]
     assert re.search(rf"rm {lock}", json.dumps(found[0]["findings"]))

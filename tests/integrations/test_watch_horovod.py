@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import results_in
-from helpers import Run, Script
+from frameworks import faults, hang_after, results_in
+from helpers import LOAD, Run, Script
 
 with_horovod = pytest.mark.skipif(
     importlib.util.find_spec("horovod") is None, reason="needs Horovod, which has to be built (docs/frameworks.md)"
@@ -75,7 +75,7 @@ def watched(ddpdoctor: Run, script: Script, tmp_path: Path) -> Watched:
     def run(mode: str, *options: str) -> tuple[list[Any], str]:
         report = tmp_path / "report.json"
         ranks = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2", "--gloo")
-        told = ("run", "--report", str(report), *options, "--", *ranks)
+        told = ("run", *hang_after(10), "--report", str(report), *options, "--", *ranks)
         done = ddpdoctor(*told, sys.executable, script(TRAINING), mode)
         return results_in(report, done), done.stdout + done.stderr
 
@@ -84,7 +84,7 @@ def watched(ddpdoctor: Run, script: Script, tmp_path: Path) -> Watched:
 
 @with_horovod
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 * LOAD)
 @pytest.mark.parametrize("mode", ["healthy", "accumulates", "clips"])
 def test_a_healthy_one_gets_no_finding(watched: Watched, mode: str) -> None:
     """Both ranks are seen, and each step is compared with the averaged gradients; the one that prepares is none."""
@@ -96,7 +96,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched, mode: str) -> None:
 
 @with_horovod
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 * LOAD)
 @pytest.mark.parametrize(
     ("mode", "slug", "words"),
     [
@@ -109,7 +109,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched, mode: str) -> None:
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, words: str) -> None:
     """In the words of Horovod."""
     found, _ = watched(mode)
-    assert [each["slug"] for each in found] == [slug]
+    assert [each["slug"] for each in faults(found)] == [slug]
     assert words in json.dumps(found[0]["findings"][0]["fix"])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import results_in
+from frameworks import faults, hang_after, results_in
 from helpers import COLD_TORCHRUN, PATIENCE, Command, Run, Script
 
 pytestmark = pytest.mark.nightly
@@ -94,7 +94,7 @@ def watched(torchrun: Command, ddpdoctor: Run, script: Script, tmp_path: Path) -
     def run(mode: str, *command: str) -> list[Any]:
         report = tmp_path / "report.json"
         given = command or (*torchrun, script(TRAINING), mode)
-        done = ddpdoctor("run", "-q", "--report", str(report), "--", *given)
+        done = ddpdoctor("run", "-q", *hang_after(10), "--report", str(report), "--", *given)
         return results_in(report, done)
 
     return run
@@ -117,7 +117,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched) -> None:
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, words: str) -> None:
     """In the words of Ignite, where it has words of its own."""
-    found = watched(mode)
+    found = faults(watched(mode))
     assert [each["slug"] for each in found] == [slug]
     assert words in json.dumps(found[0]["findings"][0]["fix"])
 

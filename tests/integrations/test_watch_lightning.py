@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import FABRIC, LIGHTNING
+from frameworks import FABRIC, LIGHTNING, hang_after
 from helpers import Run, Script
 
 pytestmark = pytest.mark.skipif(find_spec("lightning") is None, reason="needs lightning")
@@ -325,7 +325,7 @@ def watched(ddpdoctor: Run, script: Script, python: str, tmp_path: Path) -> Watc
             assert before in text, before
             text = text.replace(before, after)
         report = tmp_path / "report.json"
-        options = ("--hang-after", "5", "--on-finding", "raise", "--report", str(report))
+        options = (*hang_after(5), "--on-finding", "raise", "--report", str(report))
         done = ddpdoctor("run", *options, "--", python, script(text), cwd=tmp_path)
         return done, json.loads(report.read_text())["results"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import results_in
-from helpers import PATIENCE, Script
+from frameworks import faults, hang_after, results_in
+from helpers import LOAD, PATIENCE, Script
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600 * LOAD)]
 pytest.importorskip("ray.train", reason="needs ray[train], of the extra 'frameworks'")
 
 TRAINING = """
@@ -77,7 +77,7 @@ def watched(script: Script, tmp_path: Path) -> Watched:
 
     def run(mode: str) -> list[Any]:
         report = tmp_path / "report.json"
-        options = ("--hang-after", "10", "--on-finding", "raise", "--report", str(report))
+        options = (*hang_after(10), "--on-finding", "raise", "--report", str(report))
         command = (sys.executable, script(TRAINING), mode, str(tmp_path))
         done = subprocess.run(
             [sys.executable, "-m", "ddpdoctor", "run", *options, "--", *command],
@@ -105,7 +105,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched) -> None:
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, told: str) -> None:
     """Though it trains in a thread of its own; in the words of Ray Train."""
-    (found,) = watched(mode)
+    (found,) = faults(watched(mode))
     assert found["slug"] == slug
     assert told in json.dumps(found["findings"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import TRAINER
+from frameworks import TRAINER, hang_after
 from helpers import Command, Run, Script
 
 pytestmark = [
@@ -190,7 +190,7 @@ def watched(ddpdoctor: Run, script: Script, torchrun: Command, tmp_path: Path) -
             assert before in text, before
             text = text.replace(before, after)
         report = tmp_path / "report.json"
-        options = ("--hang-after", "5", "--on-finding", "raise", "--report", str(report))
+        options = (*hang_after(5), "--on-finding", "raise", "--report", str(report))
         done = ddpdoctor("run", *options, "--", *torchrun, script(text), cwd=tmp_path)
         return done, json.loads(report.read_text())["results"]
 
