@@ -19,6 +19,7 @@ from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable, result_text
 from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
+from ddpdoctor.watch.events import WatchFailed
 from ddpdoctor.watch.figures.anatomy import marks, profile_data, steps_data
 from ddpdoctor.watch.figures.compared import compared_text
 from ddpdoctor.watch.figures.norms import norms_data
@@ -84,7 +85,17 @@ def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
     has_said = monitor.joined or monitor.before or monitor.found
     said = f"{_verdict(monitor, status)} " if has_said or status not in WELL else ""
     why = "" if monitor.joined or status not in WELL else f" {NOT_LOADED}"  # one that failed has ended before that
-    return "\n".join(style.wrap(f"{BY}{said}{_seen(monitor)}{why}", MARGIN, ""))
+    return "\n".join(style.wrap(f"{BY}{said}{_seen(monitor)}{why}{_blind(monitor)}", MARGIN, ""))
+
+
+def _blind(monitor: Monitor) -> str:
+    """Return, of a watch that has failed itself, that it did; empty of any other."""
+    failed = monitor.training.of(WatchFailed)
+    ranks = sorted({each.rank for each in failed if each.rank is not None})
+    if not ranks:
+        return ""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f" The watch itself failed on {who} ({failed[0].part}), a fault of ddpdoctor: not all was looked at."
 
 
 def _seen(monitor: Monitor) -> str:
@@ -102,7 +113,8 @@ def _verdict(monitor: Monitor, status: int) -> str:
     report = Report(found_results(monitor))
     failed = "" if status == 0 else printable(redact(monitor.first_failure()))
     if report.findings(Severity.WARNING) or (status in WELL and not failed):
-        return verdict(report)
+        well = not report.findings(Severity.WARNING)
+        return "Incomplete: nothing wrong in what was looked at." if well and _blind(monitor) else verdict(report)
     if status in WELL:
         return f"The command was ended after an error that no check knows: {failed}."
     if status == KILLED and not failed:

@@ -146,6 +146,31 @@ def test_an_error_that_points_to_another_gives_way_to_it() -> None:
     assert answered("\n".join(log.splitlines()[:3]) + "\n").unknown is not None
 
 
+@pytest.mark.parametrize(
+    ("last", "settled"),
+    [
+        ('  File "/opt/venv/lib/python3.11/site-packages/sklearn/utils/validation.py", line 14, in <module>\n', True),
+        ('  File "/w/data.py", line 2, in <module>\n', False),
+        ('  File "/usr/lib/python3.11/importlib/__init__.py", line 126, in import_module\n', False),
+    ],
+    ids=["an installed package", "the project", "by a name that is given"],
+)
+def test_what_an_installed_package_imports_is_no_part_of_the_project(last: str, *, settled: bool) -> None:
+    """Whose line imports decides: what a project's own line imports can be its own, and both causes remain."""
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/opt/venv/lib/python3.11/site-packages/hydra/main.py", line 94, in decorated_main\n'
+        f"    run()\n{last}    import narwhals\n"
+        '  File "<frozen importlib._bootstrap>", line 1140, in _find_and_load_unlocked\n'
+        "ModuleNotFoundError: No module named 'narwhals'\n"
+    )
+    cause = answered(log).cause
+
+    assert cause is not None
+    assert (cause.finding.ambiguity is None) is settled
+    assert ("which sklearn imports" in cause.finding.message) is settled
+
+
 def test_what_waited_for_the_rank_of_an_unknown_error_followed_from_it() -> None:
     """A time-out of the others, and what a launcher says of any failure, are no causes beside it."""
     log = "".join(

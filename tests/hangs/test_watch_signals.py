@@ -32,7 +32,9 @@ def handled() -> Iterator[None]:
 @pytest.mark.usefixtures("handled")
 def test_what_a_handler_raises_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     """A signal can come while the watch looks at something; its own failures stay its own."""
-    recorder: Any = SimpleNamespace(_complained=False)  # a real one stays with this process
+    told: list[str] = []
+    recorder: Any = SimpleNamespace(_complained=False, _fails=None)  # a real one stays with this process
+    recorder.safely = lambda _, *told_of: told.extend(told_of)
 
     def fails() -> None:
         raise KeyError("of the watch")
@@ -42,3 +44,4 @@ def test_what_a_handler_raises_is_passed_on(capfd: pytest.CaptureFixture[str]) -
         Recorder.safely(recorder, signal.raise_signal, signal.SIGALRM)
 
     assert "the watch failed" in capfd.readouterr().err
+    assert told[1:] == ["KeyError: 'of the watch'"]

@@ -237,6 +237,22 @@ class TestRun:
         assert done.returncode == 1
         assert "FaultFoundError" in done.stderr
 
+    def test_a_watch_that_fails_is_not_said_to_have_found_nothing(
+        self, torchrun: Command, ddpdoctor: Run, script: Script
+    ) -> None:
+        """What was not looked at for a fault of ddpdoctor is no "nothing wrong was found"; the training goes on."""
+        fault = """
+    def fails(*_): raise KeyError("a fault")
+    from ddpdoctor.watch.rank.hooks import backward
+    if dist.get_rank() == 1: backward._look_at_losses = fails
+    model, optimizer = training()"""
+        path = script(HEALTHY.replace("\n    model, optimizer = training()", fault, 1))
+        done = ddpdoctor("run", "--", *torchrun, path)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("the watch failed in") == 1
+        assert "Incomplete: nothing wrong in what was looked at. Watched 2 ranks" in done.stderr
+        assert "The watch itself failed on rank 1 (" in done.stderr
+
     def test_what_is_wrong_in_the_command_is_told_before_it_begins_and_ends_nothing(
         self, ddpdoctor: Run, tmp_path: Path
     ) -> None:

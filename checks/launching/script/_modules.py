@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Record
 
+PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
 BINARY = r"of binary: (\S+)"
 DISTRIBUTIONS = {
     "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "sklearn": "scikit-learn",
@@ -53,10 +56,12 @@ def of_another_version(record: Record, name: str, seen: tuple[Evidence, ...]) ->
 
 
 def missing(record: Record, name: str, python: str, seen: tuple[Evidence, ...]) -> Finding:
-    known = name in DISTRIBUTIONS or name in PUBLIC
+    """Tell of a module that is not there; what an installed package imports is no part of the project."""
+    asks = _importer(record)
+    known = name in DISTRIBUTIONS or name in PUBLIC or bool(asks)
     where = f" ({python})" if python != "python" else ""
     return Finding(
-        f"the Python of the ranks{where} has no module {name}",
+        f"the Python of the ranks{where} has no module {name}" + (f", which {asks} imports" if asks else ""),
         seen,
         Fix(
             "install it into the Python that runs the ranks, on each host",
@@ -79,3 +84,19 @@ def missing(record: Record, name: str, python: str, seen: tuple[Evidence, ...]) 
             f"find . -name '{name.partition('.')[0]}*' -maxdepth 3; {python} -m pip show {name}",
         ),
     )
+
+
+def asking(record: Record, but: str) -> str:
+    """Return the installed package whose file comes last in the traceback, where it is not the asked one itself."""
+    for frame in reversed(record.frames):
+        found = PACKAGE.search(frame.file)
+        if found and found[1] != but:
+            return found[1]
+    return ""
+
+
+def _importer(record: Record) -> str:
+    """Return the installed package whose own line imports; empty where it is the project's, or a name that is given."""
+    lines = [frame for frame in record.frames if not frame.file.startswith("<frozen")]
+    found = PACKAGE.search(lines[-1].file) if lines else None
+    return found[1] if found else ""

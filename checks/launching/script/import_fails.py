@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._modules import BINARY, DISTRIBUTIONS, missing, of_another_version, shadowed
+from ._modules import BINARY, DISTRIBUTIONS, asking, missing, of_another_version, shadowed
 
 AILMENT = Ailment("DDP426", Severity.ERROR)
 FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load\b|Unpickler)")
@@ -116,7 +116,7 @@ def of_a_name(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if "circular import" in record.text or not OWN.search(match["file"]):
         return
     top = "google.protobuf" if package.startswith("google.protobuf") else package.partition(".")[0]
-    asks = _asking(record, top)
+    asks = asking(record, top)
     yield Finding(
         f"the installed {top} has no {package}.{match['name']}" + (f", which {asks} asks for" if asks else ""),
         (record.proof(match, f"a {top} with {match['name']}"),),
@@ -145,7 +145,7 @@ def of_protobuf(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         wanted = ".".join(match["built"].split(".")[:2])
         mend = f"pip install 'protobuf=={wanted}.*'"
     else:
-        asks = _asking(record, "google")
+        asks = asking(record, "google")
         said = f"the installed protobuf is too new for the code that {asks or 'a package'} has generated with protoc"
         mend = f"pip install --upgrade {asks}" if asks else "pip install 'protobuf<=3.20.3'"
     yield Finding(
@@ -190,7 +190,7 @@ def of_the_system(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Find a library that no wheel brings: an image without a screen, or without the system's packages."""
     library = match["library"]
     name = next(each for each in SYSTEM if library.startswith(f"lib{each}"))
-    asks = _asking(record, "torch")
+    asks = asking(record, "torch")
     yield Finding(
         f"{library} is not installed on this host" + (f", and {asks} is made to load it" if asks else ""),
         (record.proof(match, "a library of the system"),),
@@ -219,12 +219,3 @@ def of_a_version(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix("install a version that fits, or bring the code to the one that is there", command=mend),
         record.place,
     )
-
-
-def _asking(record: Record, but: str) -> str:
-    """Return the installed package whose file asks, where it is not the asked one itself."""
-    for frame in reversed(record.frames):
-        found = re.search(r"(?:site|dist)-packages[/\\](\w+)", frame.file)
-        if found and found[1] != but:
-            return found[1]
-    return ""

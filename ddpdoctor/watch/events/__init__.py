@@ -80,6 +80,7 @@ from ddpdoctor.watch.events.process import (
     Left,
     NothingSpawned,
     Started,
+    WatchFailed,
 )
 from ddpdoctor.watch.events.sharding import (
     Gathered,
@@ -251,6 +252,7 @@ __all__ = [
     "UnderWay",
     "Used",
     "UsedInFork",
+    "WatchFailed",
     "WeightsFingerprinted",
     "Whereabouts",
     "Worker",

@@ -77,6 +77,14 @@ class Left(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchFailed(Event):
+    """A part of the watch has failed in this process, which is a fault of ddpdoctor: told of the first time."""
+
+    part: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinEntered(Event):
     """A rank has entered torch's Join, or a wrapped model's ``join()``, for the first time.
 

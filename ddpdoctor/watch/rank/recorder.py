@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
+from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started, WatchFailed
 from ddpdoctor.watch.rank.around.answers import Answers
 from ddpdoctor.watch.rank.around.crash_dump import CrashDump
 from ddpdoctor.watch.rank.around.forked import Inherited, has_group
@@ -196,9 +196,13 @@ class Recorder:
                     raise each from each.__cause__
             if not self._complained:
                 self._complained = True
+                part, said = function.__qualname__, f"{type(exc).__name__}: {exc}"
                 with suppress(OSError, ValueError):
-                    text = f"ddpdoctor: the watch failed in {function.__qualname__}: {type(exc).__name__}: {exc}\n"
-                    os.write(2, text.encode())
+                    os.write(2, f"ddpdoctor: the watch failed in {part}: {said}\n".encode())
+                self.safely(self._fails, part, said)
+
+    def _fails(self, part: str, said: str) -> None:
+        self.emit(WatchFailed, part=part, said=said)
 
     def explain(self, exc: BaseException, find_out: FindOut | None = None, *, step: bool = False) -> None:
         """Add the explanation of an error, once, as a note; its type and its traceback stay.
