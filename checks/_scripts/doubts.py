@@ -45,3 +45,18 @@ def own_disks(script: Script, project: Around) -> Ambiguity | None:
     named = re.escape(script.name.removesuffix(".py"))
     is_launched = project.is_imported() or project.in_launches(rf"{STARTED}\b{named}\b")
     return None if is_launched else OWN_DISKS
+
+
+SEVERAL_NODES = r"--nnodes[= ]+(?!1\b)[\d$]|#SBATCH +(?:-N|--nodes)[= ]*(?!1\b)\d|--node[-_]rank[= ]+[\"']?[1-9$]"
+"""What a launch script, or a README, says of a training on several nodes."""
+ONE_NODE = Ambiguity(
+    ("the training runs on several nodes, whose local ranks are the same", "it only ever runs on one: no harm"),
+    "grep -rn -e nnodes -e NNODES -e '#SBATCH.*nodes' .",
+)
+
+
+def one_node(script: Script, project: Around) -> Ambiguity | None:
+    """Return that the ranks can all be on one node: None where nothing starts them, or something does on several."""
+    named = re.escape(script.name.removesuffix(".py"))
+    is_launched = project.in_launches(rf"{STARTED}\b{named}\b")
+    return ONE_NODE if is_launched and not project.in_launches(SEVERAL_NODES) else None

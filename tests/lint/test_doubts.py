@@ -75,3 +75,35 @@ def test_a_program_that_tells_ranks_of_one_host_apart_needs_nothing_beside_it(
     (tmp_path / "train.py").write_text(ONE_A_POD.replace("    data =", f"{line}\n    data ="))
 
     assert certain(Path()) == dict.fromkeys(OF_DISKS, True)
+
+
+LOCAL_AS_RANK = """\
+import os
+
+import torch.distributed as dist
+
+rank = int(os.environ["LOCAL_RANK"])
+dist.init_process_group("nccl", world_size=int(os.environ["WORLD_SIZE"]), rank=rank)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "is_certain"),
+    [
+        ("torchrun --standalone --nproc_per_node=2 train.py", False),
+        ("torchrun --nproc_per_node 2 --nnodes 1 train.py", False),
+        ("torchrun --nproc_per_node 2 --nnodes 2 --node_rank $RANK train.py", True),
+        ("torchrun --nproc_per_node 2 other.py", True),
+    ],
+)
+def test_what_is_wrong_on_two_nodes_is_likely_where_all_that_starts_it_starts_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_certain: bool
+) -> None:
+    """A README counts as what starts it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(LOCAL_AS_RANK)
+    (tmp_path / "README.md").write_text(f"{command}\n")
+
+    told = lint(find((".",), (), Path()), Wanted(RULES, confidence=LIKELY)).found
+
+    assert [each.is_certain for each in told if each.check.code == "DDP364"] == [is_certain]

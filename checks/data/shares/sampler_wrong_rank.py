@@ -62,6 +62,7 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluation.evaluations import evaluation
+from ..._scripts.doubts import one_node
 from ..._scripts.source import SAMPLER
 from .._passes import same_data, same_pass, told
 from .._words import SHOWN, at, shown
@@ -70,7 +71,7 @@ from ._by_lightning import by_lightning
 if TYPE_CHECKING:
     import ast
 
-    from ddpdoctor.check import Edit, LoaderExam, RankLoader, RankSampler, Script
+    from ddpdoctor.check import Around, Edit, LoaderExam, RankLoader, RankSampler, Script
 
 AILMENT = Ailment("DDP603", Severity.ERROR)
 MEND = Fix(
@@ -225,7 +226,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a sampler that counts all ranks, and is given the local rank as its own."""
     for call in script.calls(SAMPLER):
         replicas, rank = given(call, 1, "num_replicas"), given(call, 2, "rank")
@@ -241,6 +242,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                     edits=_own(script, rank),
                 ),
                 script.place(call),
+                ambiguity=one_node(script, project),
             )
 
 

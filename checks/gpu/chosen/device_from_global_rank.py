@@ -26,16 +26,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, STARTS, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import DDP, STARTS, Ailment, Fact, Finding, Fix, Severity, keyword, lint
+
+from ..._scripts.doubts import ONE_NODE, SEVERAL_NODES
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP223", Severity.WARNING)
-ONE_NODE = Ambiguity(
-    ("the training runs on several nodes: those after the first have no such GPU", "it only ever runs on one: no harm"),
-    "grep -rn -e nnodes -e NNODES -e '#SBATCH.*nodes' .",
-)
 
 
 @lint
@@ -60,7 +58,3 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     script.place(node),
                     ambiguity=None if on_several else ONE_NODE,
                 )
-
-
-SEVERAL_NODES = r"--nnodes[= ]+(?!1\b)\d|#SBATCH +(?:-N|--nodes)[= ]*(?!1\b)\d"
-"""What a launch script, or a README, says of a training on several nodes."""

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import INIT, Ailment, Fact, Finding, Fix, Place, Record, Severity, keyword, lint, log_pattern
 
+from ..._scripts.doubts import one_node
 from ...launching._launchers import SCRIPT
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def in_the_group(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the local rank where the process group wants the global one."""
     for call in script.calls(INIT):
         rank, size = keyword(call, "rank"), keyword(call, "world_size")
@@ -104,6 +105,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                     edits=(script.replaced(rank, OF_ENVIRONMENT),) if script.has_module("os") else (),
                 ),
                 script.place(call),
+                ambiguity=one_node(script, project),
             )
 
 
