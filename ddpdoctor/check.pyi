@@ -285,6 +285,7 @@ from ddpdoctor.watch.events import (
     ErrorSeen as ErrorSeen,
     Evaluated as Evaluated,
     EvaluatedByHand as EvaluatedByHand,
+    EvaluatedInTraining as EvaluatedInTraining,
     EvaluatedWith as EvaluatedWith,
     EvaluationBegan as EvaluationBegan,
     EvaluationReturned as EvaluationReturned,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ddpdoctor.check import last_name
+from ddpdoctor.check import Site, last_name, tree_of
 
 from .quotients import WORLD
 
@@ -21,11 +21,11 @@ KEPT = ("item", "clone", "float", "double", "cpu", "detach", "to", "squeeze", "s
 """Methods that give the same number."""
 
 
-def counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
-    """Whether a function divides or multiplies by the number of ranks: the sum, or anything from its line on."""
-    kinds = (ast.Div, ast.Mult, ast.FloorDiv)
+def counts_ranks(around: ast.AST, names: set[str], site: Site) -> bool:
+    """Whether a function divides or multiplies by the number of ranks: the sum, or anything from a line on."""
+    kinds, called = (ast.Div, ast.Mult, ast.FloorDiv), WORLD | ranks_in(tree_of(site.file).module)
     for node in ast.walk(around):
-        if getattr(node, "lineno", 0) < line and not {ast.unparse(each) for each in ast.walk(node)} & names:
+        if getattr(node, "lineno", 0) < site.line and not {ast.unparse(each) for each in ast.walk(node)} & names:
             continue
         match node:
             case ast.BinOp(op=op, left=left, right=right) if isinstance(op, kinds):
@@ -37,9 +37,27 @@ def counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
             case _:
                 continue
         text = " ".join(map(ast.unparse, parts))
-        if WORLDS.search(text) or set(re.findall(r"\w+", text)) & WORLD:
+        if WORLDS.search(text) or set(re.findall(r"\w+", text)) & called:
             return True
     return False
+
+
+def ranks_in(tree: ast.AST) -> set[str]:
+    """Return the names that code gives the number of ranks: ``rank, size = dist.get_rank(), dist.get_world_size()``."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                found |= {last_name(name) for name, value in zip(names, values, strict=False) if _is_world(value)}
+            case ast.Assign(targets=names, value=value) if _is_world(value):
+                found |= set(map(last_name, names))
+    return found - {""}
+
+
+def _is_world(value: ast.expr) -> bool:
+    """Whether an expression is the number of ranks, as torch or the launcher tells it."""
+    text = ast.unparse(bare(value))
+    return text.endswith("get_world_size()") or bool(re.fullmatch(r"os\.(environ|getenv).{,2}WORLD_SIZE.*", text))
 
 
 def is_told_ranks(call: ast.Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ddpdoctor.check import Site, last_name, spans, tree_of
+from ddpdoctor.check import Site, last_name, one_rank_only, spans, tree_of
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
 REDUCES = re.compile(r"reduce|gather|sync", re.IGNORECASE)
@@ -171,8 +171,9 @@ def words_in(node: ast.AST) -> set[str]:
 
 
 def says_rank(file: str) -> bool:
-    """Whether a file prints ranks: what each rank has is told with its rank."""
-    for node in ast.walk(tree_of(file).module):
-        if isinstance(node, ast.FormattedValue) and any("rank" in name.lower() for name in words_in(node)):
-            return True
-    return False
+    """Whether a file prints ranks: what each rank has is told with its rank. Lines of rank 0 alone say nothing."""
+    return any(
+        any("rank" in name.lower() for name in words_in(node)) and not one_rank_only(file, node.lineno)
+        for node in ast.walk(tree_of(file).module)
+        if isinstance(node, ast.FormattedValue)
+    )

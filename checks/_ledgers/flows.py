@@ -46,6 +46,7 @@ class Flow:
                 self._assign(one, other, grows=grows)
             return
         text = ast.unparse(value)
+        grows = grows or _adds_to_itself(target, value)
         for name in self._give(target, names_in(value), grows=grows):
             self.values.setdefault(name, []).append(value)
             sized = _sized(getattr(value, "value", value)) or (SIZES.search(text) and COUNTED.match(name))
@@ -93,6 +94,14 @@ class Flow:
     def of(self, names: set[str]) -> set[str]:
         """Return all that these names are computed from."""
         return names | {root for each in names for root in self.roots.get(each, ())}
+
+
+def _adds_to_itself(target: ast.expr, value: ast.expr) -> bool:
+    """Whether a name is given what it was and something more: ``count = count + 1``."""
+    match target, value:
+        case ast.Name(id=name), ast.BinOp(left=ast.Name(id=added), op=ast.Add()):
+            return name == added
+    return False
 
 
 def shaped(value: ast.expr) -> ast.expr:

@@ -32,7 +32,7 @@ def mixed(site: Site) -> Mixed | None:
     if not isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
     summed, parts = summed_in(around)
-    if (not summed and not parts) or counts_ranks(around, summed | set(parts), around.lineno):
+    if (not summed and not parts) or counts_ranks(around, summed | set(parts), site._replace(line=around.lineno)):
         return None
     flow = Flow(around)
     if _skips(around):
@@ -127,7 +127,7 @@ def _is_of_one(part: ast.Subscript, name: str, flow: Flow) -> bool:
     lists = [each.args[0].elts for each in made if each.args and isinstance(each.args[0], (ast.List, ast.Tuple))]
     place = constant(part.slice)
     if not lists:  # made elsewhere, or filled place by place
-        return place in {0, 1}
+        return place in {0, 1} or _is_filled(name, place, flow.around)
     in_a_row = last_name(made[0].func) in {"cat", "concat", "hstack"}
     at = -1 if in_a_row else place
     if at is None or len(lists) > 1 or at >= len(lists[0]):
@@ -135,7 +135,15 @@ def _is_of_one(part: ast.Subscript, name: str, flow: Flow) -> bool:
     told = lists[0][at]
     sized = {each.id for each in ast.walk(told) if isinstance(each, ast.Name)}
     summed = any(is_sum_of(each, one) for each in lists[0] for one in sized)
-    return flow.counts_own(told, set()) or summed or (isinstance(told, ast.Name) and told.id in flow.totals)
+    number = bare(told)
+    return flow.counts_own(told, set()) or summed or (isinstance(number, ast.Name) and number.id in flow.totals)
+
+
+def _is_filled(name: str, place: int | None, around: ast.AST) -> bool:
+    """Whether a function adds to a place of a tensor, batch by batch."""
+    return any(
+        isinstance(each, ast.AugAssign) and ast.unparse(each.target) == f"{name}[{place}]" for each in ast.walk(around)
+    )
 
 
 def _both(node: ast.BinOp, left: ast.expr, right: ast.expr, whole: set[str], flow: Flow) -> Mixed | None:

@@ -28,7 +28,10 @@ def taken_at(site: Site, training: Training, pid: int) -> Site:
 
 
 def _cut(site: Site) -> Site | None:
-    """Return the nearest assignment that speaks of ranks, else of a draw, else the farthest part, or other name."""
+    """Return the nearest assignment that speaks of ranks, else of a draw, else the farthest part, or other name.
+
+    Where neither is there, the generator that is seeded for them.
+    """
     tree = tree_of(site.file).module
     functions = [each for each in ast.walk(tree) if isinstance(each, Function) and spans(each, site.line)]
     around: ast.AST = max(functions, key=lambda each: each.lineno, default=tree)
@@ -42,7 +45,7 @@ def _cut(site: Site) -> Site | None:
             break
         found += more
         names = {name for _, value in more for name in _names(value)}
-    kinds = (_speaks_of_ranks, _draws)
+    kinds = (_speaks_of_ranks, _draws, _seeds)
     line = next((at for kind in kinds for at, value in found if kind(value)), None)
     parts = [at for at, value in found if isinstance(value, (ast.Subscript, ast.Name))]
     line = line or (min(parts) if parts else None)
@@ -67,11 +70,20 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _speaks_of_ranks(value: ast.expr) -> bool:
-    """Whether a part is taken, or something is made, by a rank or a number of ranks; a generator is no part."""
-    if isinstance(value, ast.Call) and any(last_name(each.func) in SEEDS for each in _calls(value)):
+    """Whether a part is taken, or something is made, by a rank or a number of ranks; a generator is no part.
+
+    Nor is the rank itself.
+    """
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    asks = [isinstance(each, ast.Call) and last_name(each.func) in {"get_rank", "get_world_size"} for each in parts]
+    if all(asks) or (isinstance(value, ast.Call) and _seeds(value)):
         return False
     said = (*_names(value), *(each.attr for each in ast.walk(value) if isinstance(each, ast.Attribute)))
     return any("rank" in each.lower() or "world" in each.lower() for each in said)
+
+
+def _seeds(value: ast.expr) -> bool:
+    return any(last_name(each.func) in SEEDS for each in _calls(value))
 
 
 def _draws(value: ast.expr) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os.path
 import re
 import sys
@@ -26,6 +27,9 @@ STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+t?/")
 """The folder of the standard library: that of another interpreter, too, whose processes are looked at from outside."""
 PACKAGE = f"{Path(__file__).parents[1]}/"
 WATCH = f"{PACKAGE}watch/"
+CALLERS = 3  # lines of a place
+DEEPEST = 40  # frames
+Place = tuple[tuple[str, int, str], ...]
 OF_NOBODY_ELSE = 3  # references: of a frame, a variable, and the argument of getrefcount
 PATIENTS = f"{PACKAGE}fixtures/"  # in an installed package they lie below it
 
@@ -95,6 +99,13 @@ def user_site() -> Site | None:
             return site_of(frame)
         frame = frame.f_back
     return None
+
+
+def lines_of_the_users() -> Place:
+    """Return the lines of the user's that have led here, innermost first: file, line and function."""
+    codes = ((each.f_code, each.f_lineno) for each in itertools.islice(frames(), DEEPEST))
+    users = ((file_of(code), line, code.co_name) for code, line in codes if is_users(code.co_filename))
+    return tuple(itertools.islice(users, CALLERS))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from ddpdoctor.check import HeldGenerator, last_name, tree_of
+from ddpdoctor.check import HeldGenerator, Tree, last_name, tree_of
 
 from .._streams import NOISE
 from ._held import STATES
@@ -19,18 +20,36 @@ OF_WEIGHTS = re.compile(r"\b(p|w|params?|parameter|weights?|grad|each|theta)\b|p
 def draws_noise_for_samples(held: HeldGenerator) -> bool:
     """Whether all that a file draws from a variable of this name is noise for samples, or numbers that choose none.
 
-    A loop over parameters, or their shape, says that it is noise for weights. Whoever else is given the generator by a
-    keyword, as a loader or a sampler, can draw an order from it.
+    A loop over parameters, or their shape, says that it is noise for weights. Functions of the file draw from it by the
+    name of their parameter. Whoever else is given the generator by a keyword, as a loader or a sampler, can draw an
+    order from it.
     """
     if held.kind or not held.file:
         return False
     tree = tree_of(held.file)
     loops = [each for each in tree.of(ast.For) if OF_WEIGHTS.search(ast.unparse(each.iter))]
     of_weights = {id(part) for loop in loops for part in ast.walk(loop)}
-    drawn = [each for each in tree.of(ast.Call) if _draws(each, held.path)]
+    handed = dict(_handed(tree, held.path))
+    drawn = [each for each in tree.of(ast.Call) if each not in handed and _draws(each, held.path)]
+    for function, name in dict.fromkeys(handed.values()):
+        drawn += [each for each in ast.walk(function) if isinstance(each, ast.Call) and _draws(each, name)]
     return bool(drawn) and all(
         id(each) not in of_weights and (_is_noise(each) or drawn_for_samples(each, held.file)) for each in drawn
     )
+
+
+def _handed(tree: Tree, name: str) -> Iterator[tuple[ast.Call, tuple[ast.FunctionDef, str]]]:
+    """Yield the calls that give a variable to a function of the file, with that function and its name for it."""
+    functions = {each.name: each for each in tree.module.body if isinstance(each, ast.FunctionDef)}
+    for call in tree.of(ast.Call):
+        function = functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        if function is None:
+            continue
+        names = [each.arg for each in function.args.args]
+        given = [*zip(names, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
+        for parameter, value in given:
+            if parameter and isinstance(value, ast.Name) and value.id == name:
+                yield call, (function, parameter)
 
 
 def _draws(call: ast.Call, name: str) -> bool:

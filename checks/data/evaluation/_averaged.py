@@ -42,7 +42,7 @@ def divided_by_whole(call: ast.Call, site: Site) -> ast.BinOp | None:
     """
     around = part_around(site)
     names = _holders(call, around)
-    if counts_ranks(around, names, call.lineno):
+    if counts_ranks(around, names, site._replace(line=call.lineno)):
         return None
     for node in ast.walk(around):
         match node:

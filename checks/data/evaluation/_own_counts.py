@@ -36,7 +36,7 @@ def own_count(callers: tuple[tuple[str, int, str], ...]) -> OwnCount | None:
     for at, site in enumerate(sites):
         around = part_around(site)
         names = added_up(around, site.line) if not at else returned(around, site)
-        if not names or counts_ranks(around, names, site.line):
+        if not names or counts_ranks(around, names, site):
             return None
         wants_mean = any(map(MEANS.search, names))
         found = [

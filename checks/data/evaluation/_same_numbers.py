@@ -48,7 +48,7 @@ def same_numbers(event: Summed, training: Training) -> Same | None:
     around = part_around(site)
     names = added_up(around, site.line)
     divisors = [ast.unparse(divisor) for _, divisor in quotients(around, names, site.line)]
-    if not names or not divisors or counts_ranks(around, names, site.line) or site.function == "<module>":
+    if not names or not divisors or counts_ranks(around, names, site) or site.function == "<module>":
         return None
     if not all(shares_gradients(each.pid, training) for each in told.values()) or not is_untrained(around):
         return None

@@ -36,7 +36,7 @@ def summed_mean(callers: tuple[tuple[str, int, str], ...]) -> SummedMean | None:
         if at and _hands_on(around, site):
             continue
         names = returned(around, site) if at else added_up(around, site.line)
-        if not names or counts_ranks(around, names, site.line) or [*quotients(around, names, site.line)]:
+        if not names or counts_ranks(around, names, site) or [*quotients(around, names, site.line)]:
             return None
         if not at:
             name = next(iter(names))
@@ -71,7 +71,7 @@ def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, S
     if any(line > last.lineno for line in changed):
         return None
     value, there = _inner(last.value), site._replace(line=last.lineno)
-    if _is_mean(value) or _is_by_own_count(value, around):
+    if _is_mean(value, around) or _is_by_own_count(value, around):
         return ast.unparse(value), there
     return _mean_of(value.id, around, there, depth - 1) if isinstance(value, ast.Name) else None
 
@@ -100,15 +100,23 @@ def _inner(value: ast.expr) -> ast.expr:
         value = inner
 
 
-def _is_mean(value: ast.expr) -> bool:
+def _is_mean(value: ast.expr, around: ast.AST) -> bool:
     """Whether an expression is a mean over what this rank has gone through, whatever the others have."""
     match value:
         case ast.Call(func=ast.Attribute(attr="mean" | "fmean")):
             return True
-        case ast.BinOp(op=ast.Div(), right=ast.Call(func=ast.Name(id="len"), args=[counted])):
+        case ast.BinOp(op=ast.Div(), left=summed, right=ast.Call(func=ast.Name(id="len"), args=[counted])):
             name = ast.unparse(counted)
-            return "dataset" not in name and bool(LOADERS.search(name.rpartition(".")[2]))
+            loader = "dataset" not in name and bool(LOADERS.search(name.rpartition(".")[2]))
+            return loader or _grows_in_loop(ast.unparse(bare(summed)), name, around)
     return False
+
+
+def _grows_in_loop(name: str, over: str, around: ast.AST) -> bool:
+    """Whether a sum is added to once for each of what its divisor is the length of."""
+    loops = [each for each in ast.walk(around) if isinstance(each, ast.For) and ast.unparse(each.iter) == over]
+    added = [part for loop in loops for part in loop.body if isinstance(part, ast.AugAssign)]
+    return any(isinstance(each.op, ast.Add) and ast.unparse(each.target) == name for each in added)
 
 
 def _is_by_own_count(value: ast.expr, around: ast.AST) -> bool:

@@ -63,6 +63,8 @@ LAST = 5  # batch of an iterable data set
 def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
     """Compare the rows that the ranks were given before any of them came again."""
     ranks = training.complete(RowsGiven, number=event.number)
+    if any(each.related for each in ranks.values()):
+        return  # neighbours in a graph, which no rank trains on
     if not ranks or not all(shares_gradients(each.pid, training) for each in ranks.values()):
         return
     said = any(_overlap(training, each.number) for each in training.before(event) if each.number < event.number)

@@ -48,7 +48,9 @@ from ddpdoctor.check import (
     OrderSeen,
     RowsGiven,
     Severity,
+    ShardingBegan,
     StepFingerprinted,
+    TensorParallel,
     Training,
     WeightsFingerprinted,
     keyword,
@@ -59,8 +61,8 @@ from ddpdoctor.check import (
 
 from ..._evaluation.evaluations import shares_gradients
 from ..._frameworks.lightning import SAMPLER, TRAINERS, has_ranks
-from ..._ledgers.ledger import same_direction, sheets
-from ..._ledgers.sheets import NEVER, are_equal, multiple_of
+from ..._ledgers.ledger import built, of_all_ranks, same_direction, sheets
+from ..._ledgers.sheets import EXCLUSIVE, NEVER, are_equal, multiple_of
 from ..._ledgers.updates import compared, reduces
 from ..._scripts.source import is_own
 from .._cuts import taken_at
@@ -94,6 +96,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     """Compare what the ranks have computed in the first steps, before any exchange."""
     if event.number != SURE:
         return
+    if _is_sharded(event, training):
+        yield from _by_rows(event, training, wrapped=False)
     steps = sheets(event, training)
     if len(steps) < 4 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - 1, 2, 3, 10
         return
@@ -143,6 +147,18 @@ def of_plain_tensors(event: WeightsFingerprinted, training: Training) -> Iterato
         shared_out(training, MEND),
         place(drawn_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+def _is_sharded(event: StepFingerprinted, training: Training) -> bool:
+    """Whether each rank holds a part of all parameters, and is to train on samples of its own."""
+    held, ranks = built(event, training), of_all_ranks(event, training)
+    if held is None or held.sizes or not held.shards or not training.of(ShardingBegan, pid=event.pid):
+        return False
+    return (
+        bool(ranks)
+        and not training.of(TensorParallel)
+        and not any(each.subgroups or {name for name, *_ in each.sent} & EXCLUSIVE for each in ranks.values())
+    )
 
 
 def _by_rows(event: StepFingerprinted, training: Training, *, wrapped: bool) -> Iterator[Finding]:

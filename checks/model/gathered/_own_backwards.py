@@ -13,6 +13,8 @@ from ddpdoctor.check import (
 
 WORLD = re.compile(r"world|n_?ranks|num_ranks|replicas|n_?gpus|num_gpus|nprocs|num_processes|get_size", re.IGNORECASE)
 TALKS = re.compile(r"reduce|gather|scatter|all_to_all|broadcast|psum|^send$|^recv$|sync")
+SCALED = re.compile(r"(^|_|\.)lr($|_)|learning_rate|batch_?size|epoch|step", re.IGNORECASE).search
+"""What is multiplied by the number of ranks, and is no gradient."""
 PLAIN = {"tuple", "list", "range", "len", "zip", "enumerate", "int", "isinstance", "slice", "sum"}
 
 
@@ -88,7 +90,7 @@ def _divides(node: ast.AST) -> bool:
 
 
 def _multiplies_by_world(tree: ast.AST) -> bool:
-    """Whether anything in the file is multiplied by the number of ranks."""
+    """Whether anything in the file is multiplied by the number of ranks, but a learning rate or a number of samples."""
     for node in ast.walk(tree):
         match node:
             case ast.BinOp(op=ast.Mult(), left=left, right=right):
@@ -99,7 +101,8 @@ def _multiplies_by_world(tree: ast.AST) -> bool:
                 parts = [value]
             case _:
                 continue
-        if any(WORLD.search(ast.unparse(each)) for each in parts):
+        texts = [ast.unparse(each) for each in parts]
+        if any(map(WORLD.search, texts)) and not any(map(SCALED, texts)):
             return True
     return False
 

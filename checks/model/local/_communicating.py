@@ -15,6 +15,16 @@ GENERIC = re.compile(r"__dict__|\bvars\(|buffers|state_dict|getattr|setattr|para
 """What reaches all attributes of an object, by no name."""
 
 
+def exchanges(call: ast.Call) -> bool:
+    """Whether a call can exchange something, by its name; a tensor's own gather and scatter are given a dimension."""
+    if not EXCHANGES.search(last_name(call.func)):
+        return False
+    first = call.args[0] if call.args else None
+    number = first.operand if isinstance(first, ast.UnaryOp) else first
+    of_dimension = isinstance(number, ast.Constant) or any(each.arg == "dim" for each in call.keywords)
+    return not (of_dimension and last_name(call.func).startswith(("gather", "scatter")))
+
+
 def concerning(kind: ast.ClassDef, name: str, updates: Callable[[ast.stmt], bool]) -> Iterator[ast.Call]:
     """Yield the calls of methods that name an attribute, or reach all, and of helpers of those that update it.
 
@@ -51,7 +61,7 @@ def _handed_on(method: Function, updating: set[str]) -> Iterator[ast.Call]:
     for statement in _statements(method):
         names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
         if names & handed:
-            yield from (each for each in calls(statement) if EXCHANGES.search(last_name(each.func)))
+            yield from (each for each in calls(statement) if exchanges(each))
 
 
 def _statements(function: Function) -> list[ast.stmt]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import last_name, tree_of
 
-from ._communicating import EXCHANGES, concerning
+from ._communicating import concerning, exchanges
 from ._statements import (
     Function,
     attributes,
@@ -140,7 +140,7 @@ class Attribute:
             own += [each for each in calls(tree) if self._is_named(each)]
             through = [node for node in ast.walk(tree) if isinstance(node, ast.For) and self._is_named(node.iter)]
             own += [each for loop in through for each in calls(loop)]
-        return any(EXCHANGES.search(last_name(each.func)) for each in own)
+        return any(map(exchanges, own))
 
     def _is_named(self, node: ast.AST) -> bool:
         others = {

@@ -9,7 +9,7 @@ import re
 from ddpdoctor.check import last_name, tree_of, variables_in
 
 from ..._scripts.own_files import own_files
-from ._communicating import EXCHANGES
+from ._communicating import exchanges
 from ._statements import REDUCES, calls
 
 FURTHER = {"clamp", "clamp_min", "clip", "sqrt", "add", "to", "float", "item", "squeeze", "unsqueeze", "maximum"}
@@ -52,7 +52,7 @@ def makes_few(file: str, call: ast.Call) -> bool:
         if isinstance(call.func, ast.Name)
         else None
     )
-    if own is None or own.decorator_list or any(EXCHANGES.search(last_name(each.func)) for each in calls(own)):
+    if own is None or own.decorator_list or any(map(exchanges, calls(own))):
         return False
     if any(isinstance(each, (ast.For, ast.While, ast.With)) for each in ast.walk(own)):
         return False  # an evaluation, say

@@ -43,9 +43,16 @@ class Module:
 
     def changes(self) -> list[int]:
         """Count by rank how often a parameter has changed from one of the steps to the next."""
-        tables = [list(zip(*each.prints, strict=True)) for each in self.parameters]
+        return self._changes(None)
+
+    def just_changed(self, times: int) -> bool:
+        """Whether one rank has its parameters changed so often since the last step, and none had before."""
+        return max(self.changes(), default=0) == times > max(self._changes(-1), default=0)
+
+    def _changes(self, end: int | None) -> list[int]:
+        tables = [list(zip(*each.prints[:end], strict=True)) for each in self.parameters]
         ranks = range(len(tables[0]) if tables else 0)
-        steps = range(len(self.tensors[0].prints) - 1)
+        steps = range(len(self.tensors[0].prints[:end]) - 1)
         return [sum(any(table[rank][at] != table[rank][at + 1] for table in tables) for at in steps) for rank in ranks]
 
 

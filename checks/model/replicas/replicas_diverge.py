@@ -81,10 +81,12 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 
 def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     step = together(event, training)
-    if step is None or step.by_own_means:
+    if step is None:
         return
     apart = parameters_apart(step)
     past = list(earlier(event, training))
+    if step.by_own_means and any(map(gradients_apart, (step, *past))):
+        return  # what the script exchanges beside DDP are no gradients where these were equal in each step
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
     if _of_another_optimizer(step, event, training) or within_no_sync(step, past[0] if past else None, training):

@@ -98,6 +98,7 @@ from ddpdoctor.watch.events.sharding import (
     TiedApart,
 )
 from ddpdoctor.watch.events.steps.ledger import (
+    EvaluatedInTraining,
     EvaluatedWith,
     LossNotFinite,
     OthersFingerprinted,
@@ -150,6 +151,7 @@ __all__ = [
     "ErrorSeen",
     "Evaluated",
     "EvaluatedByHand",
+    "EvaluatedInTraining",
     "EvaluatedWith",
     "EvaluationBegan",
     "EvaluationReturned",

@@ -49,7 +49,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             continue
         intervals = len(module.tensors[0].prints) - 1
         always = max(changes) == intervals == SURE - 1
-        often = event.number == LATE and SOME <= max(changes) < intervals
+        reached = max(changes) >= SOME if event.number == LATE else module.just_changed(SOME)
+        often = event.number >= LATE and reached and max(changes) < intervals
         if min(changes) == 0 and (always or often):
             yield _finding(module, differ, changes, event)
 

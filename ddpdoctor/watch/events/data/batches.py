@@ -56,7 +56,7 @@ class RowsGiven(Event):
 
     ``model`` is the number of a wrapped one; ``UNWRAPPED``: it is what an optimizer trains. ``forwards`` is how many
     there were, and ``site`` the line of the first one. ``several``: the model was given more than these, of which
-    nothing is known.
+    nothing is known. ``related``: one of these says which rows belong together, as the edges of a graph do.
     """
 
     number: int
@@ -64,3 +64,4 @@ class RowsGiven(Event):
     model: int = UNWRAPPED
     forwards: int = 0
     several: bool = False
+    related: bool = False

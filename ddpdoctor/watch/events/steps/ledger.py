@@ -53,7 +53,8 @@ class StepFingerprinted(Event):
     ``given`` what the step was given; ``values`` the parameter before the step; ``added`` how many backwards added to
     the gradient since the step before. ``exchanges`` are the communications since the step before; ``sent`` counts all
     of this process so far: operation, calls, elements. ``options`` are those of each group of parameters,
-    ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
+    ``evaluating`` names modules that hold these parameters and are in evaluation mode, ``still`` what computes
+    otherwise in training mode, where the whole model is in evaluation mode. ``subgroups``: there are process
     groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line. ``frozen`` are the
     places of parameters that require no gradient. ``state`` is what the optimizer remembered before the step: key, of
     how many parameters, and the norm of all together. ``nested`` counts the backwards
@@ -99,6 +100,7 @@ class StepFingerprinted(Event):
     factors: tuple[Factor, ...] = ()
     statistics: tuple[Statistic, ...] = ()
     held_generators: tuple[HeldGenerator, ...] = ()
+    still: tuple[str, ...] = ()
     loss: float | None = None
     parts: tuple[ShardedGradient, ...] = ()
     without: tuple[str, ...] = ()
@@ -147,6 +149,20 @@ class EvaluatedWith(Event):
 
     number: int
     used: tuple[Used, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedInTraining(Event):
+    """A module of the class ``module`` was called in training mode in the ``number``-th evaluation that was looked at.
+
+    ``names`` are parts of it that compute otherwise in evaluation mode, ``callers`` the lines that led to the call,
+    innermost first: file, line and function.
+    """
+
+    number: int
+    module: str
+    names: tuple[str, ...]
+    callers: tuple[tuple[str, int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ COLUMNS = 1024  # of a row that are looked at
 TOLD = (10, 30, 100)  # steps
 DIGITS = 9
 GOLDEN = 0.6180339887498949
+PAIR = 2
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class GivenRows:
     loaded: bool = False
     several: bool = False
     """Whether more than the first argument was given, of which nothing is known."""
+    related: bool = False
 
     def follow(self, module: Any) -> None:
         """Look at what a module that nobody has wrapped is given from now on."""
@@ -99,6 +101,7 @@ class GivenRows:
         if self.model is None:
             self.model, self.site = model, user_site()
         self.several = self.several or (len(given) > 1 and not pairs)
+        self.related = self.related or any(_relates(each.shape, shape[0]) for each in given[1:])
         self.sums.append(row_sums(torch.stack([each.double() for each in given], 1) if pairs else given[0]))
         self.count += int(shape[0])
         self.over = self.count > MOST or len(self.sums) >= FORWARDS
@@ -107,7 +110,7 @@ class GivenRows:
         """Forget a model that nobody has wrapped: another one is, and trains after it."""
         self.end()
         self.sums.clear()
-        self.model, self.count, self.told, self.several = None, 0, 0, False
+        self.model, self.count, self.told, self.several, self.related = None, 0, 0, False, False
         self.over = self.loaded or not self.active
 
     def quiet(self) -> None:
@@ -138,11 +141,17 @@ class GivenRows:
             rows=tuple(float(f"{value:.{DIGITS}g}") for value in rows),
             forwards=len(self.sums),
             several=self.several,
+            related=self.related,
             site=self.site,
         )
         if self.over or steps == TOLD[-1]:
             self.by_loader()
             self.end()
+
+
+def _relates(shape: Any, rows: int) -> bool:
+    """Whether a tensor says which rows belong together: a square one, or pairs of their numbers."""
+    return len(shape) == PAIR and (tuple(shape) == (rows, rows) or shape[0] == PAIR != rows)
 
 
 def row_sums(given: Any) -> Any:

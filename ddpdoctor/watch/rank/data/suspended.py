@@ -86,13 +86,29 @@ def _content(value: Any) -> str:
 
 
 def _order(value: Any) -> tuple[str, str, int] | None:
-    """Digest a list of different numbers, or texts, that are in no order, and what it has whatever the order."""
+    """Digest a list of different numbers, or texts, that are in no order, and what it has whatever the order.
+
+    An array, or a tensor on the CPU, of whole numbers in one row is as good as a list.
+    """
+    value = _listed(value)
     if not isinstance(value, list) or not FEWEST <= len(value) <= MOST or {*map(type, value)} not in ({int}, {str}):
         return None
     members = sorted(value)
     if len(set(value)) < len(value) or value in (members, members[::-1]):
         return None
     return digest(value), digest(members), len(value)
+
+
+def _listed(value: Any) -> Any:
+    """Return the whole numbers of a row as a list; anything else as it is."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        row = value.ndim == 1 and value.dtype.kind in "iu" and value.size <= MOST
+        return value.tolist() if row else value
+    if hasattr(value, "layout") and hasattr(value, "is_floating_point"):
+        row = value.dim() == 1 and value.device.type == "cpu" and value.numel() <= MOST
+        return value.tolist() if row and not value.is_floating_point() else value
+    return value
 
 
 def _states(variables: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

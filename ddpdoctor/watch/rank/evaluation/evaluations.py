@@ -11,10 +11,10 @@ from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.compared.exchanges import is_captured
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.compared.windows import reduction
-from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, Place, ProcessWithLedger, lines_of_the_users
+from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, ProcessWithLedger
 from ddpdoctor.watch.rank.evaluation.returned import Returns
 from ddpdoctor.watch.rank.evaluation.summed_twice import SummedAgain
-from ddpdoctor.watch.user_frames import frames, is_users
+from ddpdoctor.watch.user_frames import Place, frames, is_users, lines_of_the_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site

@@ -5,7 +5,6 @@ A hook of torch's own for all modules is there while one of the first evaluation
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from ddpdoctor.watch.events import EvaluatedByHand
 from ddpdoctor.watch.rank.compiled import has_compiled, is_traced
 from ddpdoctor.watch.rank.data.given_rows import DIGITS, row_sums
 from ddpdoctor.watch.rank.model.models import ProcessWithModels
-from ddpdoctor.watch.user_frames import file_of, frames, is_users
+from ddpdoctor.watch.user_frames import Place, lines_of_the_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.ledger.ledger import Ledger
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 FOLLOWED = 3  # evaluations
 ROWS = 512
-CALLERS = 3  # lines of a place
-DEEPEST = 40  # frames
-Place = tuple[tuple[str, int, str], ...]
 Given = tuple[float | None, ...]
 
 
@@ -138,13 +134,6 @@ class ByHand:
                 given=given(),
             )
         self.known, self.wraps, self.count, self.place = True, False, 0, ()
-
-
-def lines_of_the_users() -> Place:
-    """Return the lines of the user's that have led here, innermost first: file, line and function."""
-    codes = ((each.f_code, each.f_lineno) for each in itertools.islice(frames(), DEEPEST))
-    users = ((file_of(code), line, code.co_name) for code, line in codes if is_users(code.co_filename))
-    return tuple(itertools.islice(users, CALLERS))
 
 
 def switching(begins: Callable[[Any], None]) -> Wrap:

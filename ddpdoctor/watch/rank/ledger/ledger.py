@@ -89,7 +89,8 @@ class Ledger:
         self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
         account.state = remembered(optimizer, account.parameters)
         trained = {id(each) for each in self._held() if each.requires_grad}  # frozen ones are what a step calls
-        if not self.recorder.models.known and (replica := self.calls.replica(trained)) is not None:
+        sharded = set(map(id, account.parts.parameters))
+        if not self.recorder.models.known and (replica := self.calls.replica(trained | sharded)) is not None:
             self.recorder.rows.follow(replica)
         account.used = self.calls.look(trained)
         account.clock = clock()

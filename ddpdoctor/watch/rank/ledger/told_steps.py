@@ -10,6 +10,7 @@ from ddpdoctor.watch.rank.compared.fingerprints import read
 from ddpdoctor.watch.rank.compared.windows import Window, summed_losses
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.ledger.accounts import GROUPS, options, summed
+from ddpdoctor.watch.rank.modes import telling
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.graph.operands import Operands
@@ -52,6 +53,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
         sent=tuple((operation, *counts) for operation, counts in exchanges.sent.items()),
         options=tuple(map(options, optimizer.param_groups[:GROUPS])),
         evaluating=_evaluating(account, recorder.models),
+        still=_still(account, recorder.models),
         subgroups=has_subgroups(),
         hooks=tuple(hook for model in recorder.models.alive() for hook in model.hook_sites()),
         frozen=tuple(at for at, each in enumerate(account.parameters) if not each.requires_grad),
@@ -99,6 +101,15 @@ def _evaluating(account: Account, models: Models) -> tuple[str, ...]:
             if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                 found.append(name or type(module).__name__)
     return tuple(found[:GROUPS])
+
+
+def _still(account: Account, models: Models) -> tuple[str, ...]:
+    """Name what computes otherwise in training mode, of a wrapped model that is in evaluation mode as a whole."""
+    ours = set(map(id, account.parameters))
+    wrapped = [wrapper.module for model in models.alive() if (wrapper := model.wrapper()) is not None]
+    held = [each for each in wrapped if any(id(parameter) in ours for parameter in each.parameters())]
+    whole = [each for each in held if not any(part.training for part in each.modules())]
+    return tuple(name for each in whole for name in telling(each, training=False))
 
 
 def _of_losses(window: Window | None) -> dict[str, Any]:

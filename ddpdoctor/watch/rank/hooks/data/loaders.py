@@ -19,14 +19,13 @@ from ddpdoctor.watch.rank.data.described import (
 )
 from ddpdoctor.watch.rank.data.generators import drawers
 from ddpdoctor.watch.rank.data.passes import Pass
-from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.evaluation.loops import is_without_gradients
 from ddpdoctor.watch.rank.hooks.data.samplers import DRAWN, INDICES, drawing, drawn_to_the_end, setting
 from ddpdoctor.watch.rank.hooks.parallel.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import cut
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.user_frames import lines_of_the_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site

@@ -11,10 +11,9 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EpochStarted, OrderSeen
 from ddpdoctor.watch.rank.data.described import length, sampler_itself, subgroups
 from ddpdoctor.watch.rank.data.passes import Pass
-from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.hooks.data.samplers import INDICES
 from ddpdoctor.watch.rank.patch import Patch, Wrap, patch
-from ddpdoctor.watch.user_frames import frames, is_users, is_watchs, user_site
+from ddpdoctor.watch.user_frames import frames, is_users, is_watchs, lines_of_the_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import EvaluatedWith, Used
+from ddpdoctor.watch.events import EvaluatedInTraining, EvaluatedWith, Used
 from ddpdoctor.watch.rank.compared.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.compiled import has_compiled, is_traced
 from ddpdoctor.watch.rank.model.parameter_names import modules_in_sight
 from ddpdoctor.watch.rank.model.shards import is_dtensor
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.rank.modes import telling
+from ddpdoctor.watch.user_frames import Place, lines_of_the_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
@@ -69,6 +70,8 @@ class Calls:
     count: int = 0
     held: set[int] | None = None
     folded: list[Outermost] = field(default_factory=list)
+    training: list[tuple[str, tuple[str, ...], Place]] = field(default_factory=list)
+    """Of an evaluation, what was called in training mode, and from where."""
 
     def begin(self) -> None:
         """Set the hook, if it is not set."""
@@ -86,6 +89,7 @@ class Calls:
         self.roots.clear()
         self.known.clear()
         self.folded.clear()
+        self.training.clear()
 
     def _called(self, module: Any, _: Any) -> None:
         if is_traced():
@@ -101,6 +105,9 @@ class Calls:
         if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
             site, variable = user_site(), _variable(module)
             self.roots.append((weakref.ref(module), site, variable))
+            if not self.trains and (names := telling(module, training=True)):
+                whole = module.module if _is_wrapper(module) else module
+                self.training.append((type(whole).__name__, names, lines_of_the_users()))
             if self.held is not None and (folded := self._folded(module, site, variable, self.held)) is not None:
                 self.folded.append(folded)
 
@@ -171,6 +178,8 @@ class EvaluationCalls:
 
     def tell(self, recorder: Process) -> None:
         """Tell what was called, and look no further."""
+        for module, names, callers in self.calls.training:
+            recorder.emit(EvaluatedInTraining, number=self.begun, module=module, names=names, callers=callers)
         found = [*self.calls.folded]
         self.calls.end()
         prints = iter(read([fold for each in found for fold in each.folds]))
