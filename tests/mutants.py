@@ -1,8 +1,8 @@
 """The mutation test of the watch: which silent faults, made from healthy trainings one line at a time, does it name?
 
 ``python tests/mutants.py [TRAINING ...]`` runs each training of ``tests/trainings`` and each of its mutants on two
-ranks, and prints a row for each mutant that raises nothing and ends with other numbers than the original. A mutant is
-written below its training::
+ranks, and prints a row for each mutant that raises nothing and ends with other numbers than the original. The tests
+run no training of ``tests/trainings/more``. A mutant is written below its training::
 
     # mutant gradients: the model is not wrapped
     # - model = DDP(model)
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.dispatcher import Found
 
 TRAININGS = Path(__file__).parent / "trainings"
+MORE = TRAININGS / "more"
 HEAD = (TRAININGS / "head.txt").read_text(encoding="utf-8")
 MARK = "# mutant "
 HEALTHY = "healthy"
@@ -83,9 +84,9 @@ def _same(lines: list[str], wanted: list[str]) -> bool:
     return lines == wanted
 
 
-def trainings() -> list[Training]:
-    """Read all trainings."""
-    return [_read(path) for path in sorted(TRAININGS.glob("*.txt")) if path.stem != "head"]
+def trainings(folder: Path = TRAININGS) -> list[Training]:
+    """Read the trainings of a folder: those that the tests run, or ``MORE``."""
+    return [_read(path) for path in sorted(folder.glob("*.txt")) if path.stem != "head"]
 
 
 def _read(path: Path) -> Training:
@@ -135,7 +136,7 @@ def main(names: list[str]) -> None:
     total: Counter[tuple[str, str]] = Counter()
     print("| training | mutant | named | line |\n|---|---|---|---|")
     with Jobs(2, os.environ) as jobs:
-        for training in trainings():
+        for training in (*trainings(), *trainings(MORE)):
             if names and training.name not in names:
                 continue
             original = run(training.text, jobs)

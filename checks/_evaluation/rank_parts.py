@@ -64,9 +64,10 @@ def told_alone(module: ast.Module) -> Iterator[Told]:
 
 
 def is_untrained(around: ast.AST) -> bool:
-    """Whether a function computes without gradients."""
+    """Whether a function computes without gradients: one that asks for some trains, whatever else it does without."""
     calls = [each for each in ast.walk(around) if isinstance(each, ast.Call)]
-    return isinstance(around, Function) and _evaluates(around, calls)
+    trains = any(isinstance(each.func, ast.Attribute) and each.func.attr == "backward" for each in calls)
+    return isinstance(around, Function) and not trains and _evaluates(around, calls)
 
 
 def untrained_part(site: Site) -> ast.AST | None:

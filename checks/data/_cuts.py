@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from ddpdoctor.check import DataSeen, EpochStarted, Site, Training, last_name, spans, tree_of
+from ddpdoctor.check import DataSeen, EpochStarted, Site, Training, last_name, spans, statement_at, tree_of
 
+from .._evaluation.rank_parts import NO_GRADIENTS
 from ._lines import SEEDS, given_out
 
 FOLLOWED = 6  # assignments one after the other
+CALLERS = 3  # one around the other
 DRAWS = {"randperm", "permutation", "shuffle", "sample", "choice"}
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -27,29 +29,67 @@ def taken_at(site: Site, training: Training, pid: int) -> Site:
     return given_out(readers.pop()) if len(readers) == 1 else site
 
 
-def _cut(site: Site) -> Site | None:
+def cut_at(site: Site) -> Site | None:
+    """Return the assignment by which a rank's part of what a call at a line is given was cut; None without one."""
+    found = _cut(site)
+    statement = statement_at(tree_of(site.file), found.line) if found is not None else None
+    return found if isinstance(statement, ast.Assign) and _speaks_of_ranks(statement.value) else None
+
+
+def _cut(site: Site, climbs: int = CALLERS) -> Site | None:
     """Return the nearest assignment that speaks of ranks, else of a draw, else the farthest part, or other name.
 
-    Where neither is there, the generator that is seeded for them.
+    Where neither is there, the generator that is seeded for them; where a function was given the samples, the same at
+    the lines that call it in training.
     """
     tree = tree_of(site.file).module
     functions = [each for each in ast.walk(tree) if isinstance(each, Function) and spans(each, site.line)]
     around: ast.AST = max(functions, key=lambda each: each.lineno, default=tree)
-    calls = [each for each in ast.walk(around) if isinstance(each, ast.Call) and each.lineno <= site.line
-             and spans(each, site.line)]  # fmt: skip
+    found = _followed(around, site.line)
+    found += [each for _, value in found for each in _made_by(value, tree)]
+    line = next((at for kind in (_speaks_of_ranks, _draws, _seeds) for at, value in found if kind(value)), None)
+    if line is None and climbs and isinstance(around, Function):
+        calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and last_name(each.func) == around.name]
+        sites = [site._replace(line=each.lineno) for each in calls]
+        trained = (each for each in sites if not _is_without_gradients(each, tree))
+        above = next((cut for each in trained if (cut := _cut(each, climbs - 1))), None)
+        if above is not None:
+            return above
+    parts = [at for at, value in found if isinstance(value, (ast.Subscript, ast.Name))]
+    line = line or (min(parts) if parts else None)
+    return None if line is None else site._replace(line=line)
+
+
+def _is_without_gradients(site: Site, tree: ast.AST) -> bool:
+    """Whether a line stands in a function, or a block, in which the gradients are switched off."""
+    around = [each for each in ast.walk(tree) if isinstance(each, (*Function, ast.With)) and spans(each, site.line)]
+    said = [part for each in around for part in (each.items if isinstance(each, ast.With) else each.decorator_list)]
+    return any(NO_GRADIENTS.search(ast.unparse(each)) for each in said)
+
+
+def _followed(around: ast.AST, line: int) -> list[tuple[int, ast.expr]]:
+    """Return what a function's names were assigned, or go through, that the calls of a line are given."""
+    calls = [each for each in ast.walk(around) if isinstance(each, ast.Call) and each.lineno <= line
+             and spans(each, line)]  # fmt: skip
     names = {name for each in calls for given in each.args for name in _names(given)}
     found: list[tuple[int, ast.expr]] = []
     for _ in range(FOLLOWED):
-        more = [each for each in _given(around, names, site.line) if each not in found]
+        more = [each for each in _given(around, names, line) if each not in found]
         if not more:
             break
         found += more
         names = {name for _, value in more for name in _names(value)}
-    kinds = (_speaks_of_ranks, _draws, _seeds)
-    line = next((at for kind in kinds for at, value in found if kind(value)), None)
-    parts = [at for at, value in found if isinstance(value, (ast.Subscript, ast.Name))]
-    line = line or (min(parts) if parts else None)
-    return None if line is None else site._replace(line=line)
+    return found
+
+
+def _made_by(value: ast.expr, tree: ast.AST) -> list[tuple[int, ast.expr]]:
+    """Return what the one generator of the file assigns that an expression calls, the last first."""
+    name = last_name(value.func) if isinstance(value, ast.Call) else ""
+    functions = [each for each in ast.walk(tree) if isinstance(each, Function) and each.name == name]
+    if len(functions) != 1 or not any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(functions[0])):
+        return []
+    made = [(each.lineno, each.value) for each in ast.walk(functions[0]) if isinstance(each, ast.Assign)]
+    return sorted(made, key=lambda each: -each[0])
 
 
 def _given(around: ast.AST, names: set[str], line: int) -> list[tuple[int, ast.expr]]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 TRAININGS = {each.name: each for each in trainings()}
 NAMED = {
+    ("dqn", "the returns of all are divided by the episodes of one"): "sum-divided-by-own-count",
+    ("mlm", "the same masks on all ranks"): "same-noise-on-ranks",
+    ("mlm", "the order is drawn per rank"): "slices-overlap",
     ("molecules", "all ranks judge one part of the held-out set"): "evaluation-samples-repeated",
     ("averaged", "rank 0 averages alone"): "evaluated-copy-differs",
     ("averaged", "the average has each rank's own statistics"): "evaluation-statistics-differ",
@@ -180,6 +183,8 @@ NAMED = {
 
 
 FAR = {
+    ("dqn", "rank 0 alone brings its target up to date"): "copy-updated-on-some-ranks",
+    ("mlm", "the epoch stays the same"): "own-sampler-repeats-order",
     ("masters", "not exchanged"): "gradients-not-exchanged",
     ("momentum", "the key encoder follows on rank 0 alone"): "copy-updated-on-some-ranks",
     ("per_sample", "each rank adds other noise"): "gradients-differ-after-exchange",

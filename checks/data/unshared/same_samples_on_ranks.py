@@ -49,6 +49,7 @@ from ddpdoctor.check import (
     RowsGiven,
     Severity,
     ShardingBegan,
+    Site,
     StepFingerprinted,
     TensorParallel,
     Training,
@@ -65,7 +66,7 @@ from ..._ledgers.ledger import built, of_all_ranks, same_direction, sheets
 from ..._ledgers.sheets import EXCLUSIVE, NEVER, are_equal, multiple_of
 from ..._ledgers.updates import compared, reduces
 from ..._scripts.source import is_own
-from .._cuts import taken_at
+from .._cuts import cut_at, taken_at
 from .._lines import seeded_alike
 from .._passes import wrappings
 from .._words import shared_out
@@ -111,7 +112,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)
     told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(line.local[:8]) if each)
-    where, fix = stream_read(event, training) or (seeded_alike(event.site), drawn_by(seeded_alike(event.site)))
+    where, fix = stream_read(event, training) or _drawn_or_cut(event, training)
     yield Finding(
         f"{len(last.ranks)} ranks compute the same gradients: each is given the same samples",
         (
@@ -147,6 +148,14 @@ def of_plain_tensors(event: WeightsFingerprinted, training: Training) -> Iterato
         shared_out(training, MEND),
         place(drawn_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+def _drawn_or_cut(event: StepFingerprinted, training: Training) -> tuple[Site | None, Fix | None]:
+    """Return the line that cuts one part for all ranks, else the one that seeds what draws samples, and its fix."""
+    rows = training.of(RowsGiven, pid=event.pid)
+    cut = cut_at(rows[-1].site) if rows and rows[-1].site is not None else None
+    seeded = seeded_alike(event.site)
+    return (cut, None) if cut is not None else (seeded, drawn_by(seeded))
 
 
 def _is_sharded(event: StepFingerprinted, training: Training) -> bool:
