@@ -75,9 +75,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     layers = re.search(OPEN_MMLAB, record.text) or log.first(OPEN_MMLAB)
     where = record.users
     yield Finding(
-        f"{where.function} makes a distributed call before init_process_group"
+        f"{where.function} makes a distributed call where there is no process group: before init_process_group, or "
+        "after destroy_process_group"
         if where
-        else "a distributed call is reached before init_process_group",
+        else "a distributed call is reached where there is no process group: before init_process_group, or after "
+        "destroy_process_group",
         (record.proof(match, "torch.distributed.is_initialized() is True"),),
         Fix(
             "initialize first, in a process that a launcher started"

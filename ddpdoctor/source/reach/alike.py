@@ -41,6 +41,26 @@ def runs_alike(loop: Loop, tree: Tree) -> bool:
     )
 
 
+def begins_with(loop: Loop, tree: Tree) -> tuple[ast.expr, ast.expr] | None:
+    """Return where a range begins and what it was given, where a rank finds that for itself: what a call returns.
+
+    A rank that resumes begins later than one that found no checkpoint, and has fewer passes.
+    """
+    match loop:
+        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() as start, _, *_])):
+            if is_shared(tree, start, DEPTH):
+                return None
+            held = (each.value for each in values(tree, start))
+            found = (each for each in held if isinstance(each, (ast.Call, ast.Subscript, ast.BinOp)))
+            return next(((start, each) for each in found if any(map(_is_found, ast.walk(each)))), None)
+    return None
+
+
+def _is_found(node: ast.AST) -> bool:
+    """Whether a part of an expression is found out at run time: read from a file, say."""
+    return isinstance(node, (ast.Call, ast.Subscript)) and ast.unparse(node).split("(")[0] not in {"int", "min", "max"}
+
+
 def _is_of_model(tree: Tree, items: ast.expr, depth: int) -> bool:
     """Whether a loop goes through the parts of a model, which all ranks have alike; not through those with a gradient.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.alike import runs_alike
+from ddpdoctor.source.reach.alike import begins_with, runs_alike
 from ddpdoctor.source.text.lines import tree_of
 from ddpdoctor.source.values.handlers import said_of, swallows
 
@@ -49,7 +49,8 @@ class Exit:
 class LoopLeft:
     """A loop that one rank is in and another one has left; ``ends_itself``: it can also have run out of items.
 
-    ``alike``: nothing ends it earlier on one rank than on another: it counts to what all ranks have alike.
+    ``alike``: nothing ends it earlier on one rank than on another: it counts to what all ranks have alike, and from
+    it. ``begins``: the variable that it counts from, where each rank has found its value for itself, and the line.
     """
 
     file: str
@@ -57,6 +58,7 @@ class LoopLeft:
     exits: tuple[Exit, ...]
     ends_itself: bool
     alike: bool = False
+    begins: tuple[str, str, int] | None = None
 
     @property
     def only(self) -> Exit | None:
@@ -95,18 +97,23 @@ def loop_left(
     if number < 0 or not all(each is not None and each.reached for each in frames[: number + 1]):
         return None
     known = [each for each in frames if each is not None]
-    found = {way for at, each in enumerate(known) for way in _ways(each, around=at < number)}
-    ways = sorted(found, key=lambda each: (each.file, each.line))
+    every = {way for at, each in enumerate(known) for way in _ways(each, around=at < number)}
+    ways = sorted(every, key=lambda each: (each.file, each.line))
     inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
     steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
     runs = runs_alike(inner[1], tree_of(inner[0]))
     ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and runs)) or not all(
         broken_off(file, loop.lineno) or runs_alike(loop, tree_of(file)) for file, loop in outer
     )
-    alike = not ways and runs and all(runs_alike(loop, tree_of(file)) for file, loop in outer)
+    counted = not ways and runs and all(runs_alike(loop, tree_of(file)) for file, loop in outer)
+    begun = [(each, found) for each in (inner, *outer) if (found := begins_with(each[1], tree_of(each[0])))]
+    if counted and begun:
+        (file, left), (start, given) = begun[0]
+        begins = (ast.unparse(start), " ".join(ast.unparse(given).split()), given.lineno)
+        return LoopLeft(file, left.lineno, (), ends_itself=True, begins=begins)
     uneven = next((each for each in (inner, *outer) if not runs_alike(each[1], tree_of(each[0]))), inner)
     file, left = next((each for each in (inner, *outer) if _is_left_by(*each, ways)), uneven)
-    return LoopLeft(file, left.lineno, tuple(ways), ends_itself, alike)
+    return LoopLeft(file, left.lineno, tuple(ways), ends_itself, counted)
 
 
 def _is_left_by(file: str, loop: Loop, ways: Sequence[Exit]) -> bool:

@@ -59,6 +59,7 @@ from ._as_many_steps import as_many_steps, forwards_begun, same_steps
 from ._continued import left_out_by_continue, may_be_passed, past_a_step
 from ._dropped_send import dropped, told_dropped
 from ._left_before import left_before
+from ._ways_left import ways_left
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 
@@ -164,6 +165,7 @@ def _lost(event: PeerLost, gone: int, lost: Failed, training: Training) -> Findi
         ),
         _fix(left, as_many_steps(event, gone, lost.rank, training)),
         place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
+        ambiguity=None if left else ways_left(event, gone, training),
     )
 
 

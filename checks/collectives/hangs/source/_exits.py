@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, EpochEnded, EpochStarted, Exit, LoopLeft, Site, loop_left
+from ddpdoctor.check import Doing, EpochEnded, EpochStarted, Exit, LoopLeft, Site, loop_left, ways_out
 
 from ..handed._callbacks import has_ended
 
@@ -64,11 +64,34 @@ def loop_left_by(event: Stalled, training: Training) -> LeftBy | None:
 
 def loop_left_before_the_end(event: PeerLost, training: Training) -> LeftBy | None:
     """Find it where a rank lost another one that has come to the end of its program, and there is one way to it."""
+    found = loop_parted_by_an_end(event, training)
+    return found if found is not None and found.loop.only else _left_with_batches(event, training)
+
+
+def loop_parted_by_an_end(event: PeerLost, training: Training) -> LeftBy | None:
+    """Return the loop that a rank was in when it lost one that has come to its end, with all ways out of it."""
     if not (event.stack and event.ended and event.others):
         return None
     one = -1 if event.others[0].rank is None else event.others[0].rank
-    found = loop_left_behind(one, event.stack, event.ended[0], (), training)
-    return found if found is not None and found.loop.only else None
+    return loop_left_behind(one, event.stack, event.ended[0], (), training)
+
+
+def _left_with_batches(event: PeerLost, training: Training) -> LeftBy | None:
+    """Find the loop over a loader that the rank which ended has left by its one way, with batches left."""
+    passes = training.of(EpochStarted, rank=event.ended[0]) if event.stack and event.ended and event.others else []
+    if not passes or passes[-1].site is None:
+        return None
+    last, at = passes[-1], passes[-1].site
+    used_up = training.of(EpochEnded, rank=event.ended[0], loader=last.loader, number=last.number, complete=True)
+    ways = ways_out(at.file, at.line)
+    if (
+        used_up
+        or len(ways) != 1
+        or not any((each.file, each.function) == (at.file, at.function) for each in event.stack)
+    ):
+        return None
+    rank = -1 if event.others[0].rank is None else event.others[0].rank
+    return LeftBy(event.ended[0], rank, event.stack[0], LoopLeft(at.file, at.line, ways, ends_itself=False))
 
 
 def loop_left_behind(

@@ -45,6 +45,7 @@ from ...hangs._messages import (
 from ...hangs._told import seen, short, table
 from ._deadlocks import BOTH_SIDES, deadlock, nobody, one_more, past, posted, unmatched
 from ._messages import other_tag, passed_by
+from ._misdirected import misdirected
 from ._rounds import COUNTED, counted_apart
 from ._unanswered import BESIDE, told_unanswered, told_untaken
 
@@ -62,6 +63,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         or passed_by(event)
         or one_more(event)
         or counted_apart(event)
+        or misdirected(event)
         or deadlock(event)
     )
 
