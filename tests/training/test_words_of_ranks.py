@@ -81,7 +81,9 @@ def test_a_sum_of_one_number_for_each_batch_is_a_mean_by_their_number() -> None:
     means = of_checks("data.evaluation._summed_means")
     loop = "for x in self.train_data:\n    running += step(x)\nmean = torch.tensor(running / len({over}))"
     divided = {over: ast.parse(loop.format(over=over)) for over in ("self.train_data", "self.everything")}
-    mean = {over: next(each for each in ast.walk(tree) if isinstance(each, ast.BinOp)) for over, tree in divided.items()}
-    said = {over: means._is_mean(mean[over], tree) for over, tree in divided.items()}
+    said = {
+        over: means._is_mean(next(each for each in ast.walk(tree) if isinstance(each, ast.BinOp)), tree)
+        for over, tree in divided.items()
+    }
 
     assert said == {"self.train_data": True, "self.everything": False}
