@@ -260,6 +260,7 @@ from ddpdoctor.suggest import closest as closest
 from ddpdoctor.watch.events import (
     INTERRUPTED as INTERRUPTED,
     RESUMED as RESUMED,
+    RPC as RPC,
     AccumulationUnused as AccumulationUnused,
     AsyncWorkDropped as AsyncWorkDropped,
     BackwardBypassed as BackwardBypassed,
@@ -276,6 +277,7 @@ from ddpdoctor.watch.events import (
     Doing as Doing,
     Drew as Drew,
     Ended as Ended,
+    EngineBoundaryAwaited as EngineBoundaryAwaited,
     EngineClipped as EngineClipped,
     EngineNotStepped as EngineNotStepped,
     EngineSteppedSeldom as EngineSteppedSeldom,
@@ -339,6 +341,7 @@ from ddpdoctor.watch.events import (
     ParametersHeld as ParametersHeld,
     PassedOver as PassedOver,
     PeerLost as PeerLost,
+    PipelineScheduled as PipelineScheduled,
     Position as Position,
     Product as Product,
     Profiled as Profiled,

@@ -80,6 +80,9 @@ for epoch in range(2):
             torch.nn.utils.clip_grad_norm_(engine.parameters(), 0.1)
         if mode == "optimizer":
             adam.step()
+        elif mode == "boundary":
+            if engine.is_gradient_accumulation_boundary():
+                engine.step()
         elif mode != "seldom" or (step + 1) % accumulation == 0:
             engine.step()
         if mode == "schedule":
@@ -157,6 +160,7 @@ def test_its_own_launcher_is_watched(watched: Watched) -> None:
         (("schedule", 0, 1), "schedule-stepped-twice", "-scheduler.step()"),
         (("divided", 1, 4), "loss-divided-twice", "-loss / accumulation"),
         (("seldom", 1, 4), "engine-stepped-seldom", "+engine.step()"),
+        (("boundary", 1, 4), "engine-stepped-seldom", "bring nearer"),
         (("clip", 2, 1), "engine-gradients-clipped", "gradient_clipping"),
         (("folders", 1, 1), "checkpoint-folders-differ", "one folder"),
         (("plain", 2, 4), "framework-backward-bypassed", "+engine.backward(loss)"),

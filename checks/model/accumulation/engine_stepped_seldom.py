@@ -6,11 +6,16 @@ With `gradient_accumulation_steps: k` the engine is to be told of each batch: `e
 changes the model with each k-th. A script that calls it for each k-th batch only, as with plain torch, changes the
 model once in k times k batches. Each of these updates has the gradients of all of them, k times too large.
 
+A script that calls it only where `engine.is_gradient_accumulation_boundary()` is true calls it never: the engine comes
+nearer to the boundary with each call of `engine.step()`, and with nothing else. The loss is computed, and the weights
+stay as they are.
+
 ## How to be sure
 
 Compare `engine.global_steps` with the batches. In a running training (`ddpdoctor run`) there were k backwards for each
-call of `engine.step()`, and one update for k of the calls. In a source (`ddpdoctor lint`) the step stands behind a
-remainder by the engine's own number of steps, and the backward does not.
+call of `engine.step()`, and one update for k of the calls; or the script has asked for the boundary over and over, and
+there was no call at all. In a source (`ddpdoctor lint`) the step stands behind a remainder by the engine's own number
+of steps, or behind the boundary, and the backward does not.
 
 ## How to mend it
 
@@ -31,7 +36,19 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, EngineSteppedSeldom, Evidence, Finding, Fix, Severity, dotted, lint, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EngineBoundaryAwaited,
+    EngineSteppedSeldom,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    dotted,
+    lint,
+    place,
+    watch,
+)
 
 from ..._scripts.source import engine_of
 
@@ -42,6 +59,10 @@ AILMENT = Ailment("DDP1563", Severity.ERROR)
 MEND = Fix(
     "call engine.step() with each batch: the engine knows when the last of them has come",
     diff="-if (step + 1) % accumulation == 0:\n-    engine.step()\n+engine.step()",
+)
+MEND_OF_BOUNDARY = Fix(
+    "call engine.step() with each batch: the engine knows when the last of them has come",
+    diff="-if engine.is_gradient_accumulation_boundary():\n-    engine.step()\n+engine.step()",
 )
 STEPS = "gradient_accumulation_steps"
 
@@ -66,21 +87,46 @@ def while_training(event: EngineSteppedSeldom) -> Iterator[Finding]:
         )
 
 
+@watch(EngineBoundaryAwaited)
+def that_never_comes(event: EngineBoundaryAwaited) -> Iterator[Finding]:
+    """Report it once for the training, by rank 0."""
+    if event.rank == 0:
+        yield Finding(
+            "engine.step() waits for engine.is_gradient_accumulation_boundary(), which only the calls of engine.step() "
+            "bring nearer: the weights never change",
+            (
+                Evidence(
+                    f"asked {event.asked} times, False each time, and no call of engine.step()",
+                    f"a call with each batch: each {event.every}th updates the model",
+                    "rank 0",
+                ),
+            ),
+            MEND_OF_BOUNDARY,
+            place(event.site),
+        )
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a step behind a remainder by the engine's own number, with a backward that is not behind it."""
     for call in script.calls("deepspeed.initialize"):
         engine = engine_of(script, call)
         for node in script.nodes(ast.If):
-            remainder = f"% {engine}.{STEPS}() == 0"
+            remainder, boundary = f"% {engine}.{STEPS}() == 0", f"{engine}.is_gradient_accumulation_boundary()"
+            said = ast.unparse(node.test)
             steps = [each for each in ast.walk(node) if isinstance(each, ast.Call) and _is(each, engine, "step")]
             within = any(isinstance(each, ast.Call) and _is(each, engine, "backward") for each in ast.walk(node))
-            if engine and steps and not within and not node.orelse and remainder in ast.unparse(node.test):
+            if not engine or not steps or within or node.orelse:
+                continue
+            if remainder in said or said == boundary:
                 yield Finding(
                     f"{engine}.step() stands behind the remainder that the engine looks at itself: "
-                    "an update once in k times k batches",
+                    "an update once in k times k batches"
+                    if remainder in said
+                    else f"{engine}.step() waits for a boundary of accumulation that its own calls alone bring nearer: "
+                    f"where {STEPS} is more than 1 the weights never change",
                     (script.seen(node.test, "a step with each batch"), script.seen(steps[0])),
-                    MEND,
+                    MEND if remainder in said else MEND_OF_BOUNDARY,
                     script.place(steps[0]),
                 )
 

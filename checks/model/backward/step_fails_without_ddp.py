@@ -87,7 +87,8 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
 
 
 SHARDED = (
-    r"(?i:deepspeed|fsdp|fully_shard|tensor_parallel|dtensor|pipeline_parallel|sequence_parallel|context_parallel)"
+    r"(?i:deepspeed|fsdp|fully_shard|tensor_parallel|dtensor|pipeline_parallel|distributed[/\\]pipelining"
+    r"|sequence_parallel|context_parallel)"
 )
 
 OPTIMIZER = r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\."

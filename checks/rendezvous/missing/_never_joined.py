@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    RPC,
     Ambiguity,
     Doing,
     Evidence,
@@ -26,9 +27,12 @@ from ...collectives.hangs.reasons._left import evidence, in_words, left_by
 from ...collectives.hangs.reasons._meeting import met_apart
 from ._apart import apart, listed, two_of_one_rank
 from ._inherited import descends, of_a_rank
+from ._of_rpc import CALL_OF_RPC, more_workers_than_started
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 
+CALL = "init_process_group"
+CALLED = {CALL: "dist.init_process_group()", CALL_OF_RPC: f"{CALL_OF_RPC}(name, rank=rank, world_size=world_size)"}
 ELSEWHERE = (
     "another host is still to start its ranks",
     "another host was started with another number of ranks, with ranks of this one, or to meet at another address",
@@ -43,12 +47,13 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     missing = absent(event, training)
     waiting = event.doing(Doing.WAITING)[0]
     told = training.by_rank(Joining)[waiting.rank]
+    call = CALL_OF_RPC if told.backend == RPC else CALL
     message = (
-        f"{listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
+        f"{listed(missing)} of {event.world_size} did not come to {call}; rank {waiting.rank} waits in it "
         f"at {short(waiting.site)}"
     )
     came = Evidence(
-        f"{event.world_size - len(missing)} of {event.world_size} ranks are in init_process_group",
+        f"{event.world_size - len(missing)} of {event.world_size} ranks are in {call}",
         f"all {event.world_size}",
         f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
     )
@@ -56,7 +61,10 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     twins = [each for each in training.rivals if each.rank == waiting.rank and each.pid != waiting.pid]
     relative = next((each for each in twins if descends(each, told)), None)
     twin = next((each for each in twins if each.pid in {sibling.pid for sibling in event.siblings}), None)
-    if told.launched is not None and told.launched < event.world_size and not elsewhere:
+    started = told.launched if told.launched is not None else told.spawned
+    if told.backend == RPC and started is not None and started < event.world_size and not elsewhere:
+        yield more_workers_than_started(event, waiting, told)
+    elif told.launched is not None and told.launched < event.world_size and not elsewhere:
         yield _more_than_launched(event, waiting, told)
     elif (
         told.spawned is not None and told.spawned < event.world_size and LOOPBACK.search(told.address) and not elsewhere
@@ -69,9 +77,9 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     elif rivals := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
         yield apart(told, rivals[0])
     elif elsewhere:
-        yield _seen(message, came, elsewhere, left_by(elsewhere[0].rank, training))
+        yield _seen(message, came, elsewhere, left_by(elsewhere[0].rank, training), call)
     else:
-        yield _unseen(message, came, event, waiting, told)
+        yield _unseen(message, came, event, waiting, told, call)
 
 
 def _more_than_launched(event: Stalled, waiting: Position, told: Joining) -> Finding:
@@ -118,7 +126,7 @@ def _waits_elsewhere(other: Joining, told: Joining, missing: tuple[int, ...], ev
     return same and is_there and bool(other.address and told.address) and other.address != told.address
 
 
-def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | None) -> Finding:
+def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | None, call: str) -> Finding:
     """Return the name of the line at which a rank stands that this host sees, or at which it has left before."""
     first = elsewhere[0]
     if left is not None and first.doing is Doing.ENDED:
@@ -127,16 +135,16 @@ def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | 
             (came, evidence(left)),
             Fix(
                 f"let rank {first.rank} join as well, or start as many ranks as have something to do: "
-                "init_process_group waits for all that were started",
-                diff=f"+dist.init_process_group()   # on all ranks, before one of them can leave\n {left.by}",
+                f"{call} waits for all that were started",
+                diff=f"+{CALLED[call]}   # on all ranks, before one of them can leave\n {left.by}",
             ),
             place(left.site, rank=first.rank),
         )
     return Finding(
         message,
-        (came, *(Evidence(where(each), "in init_process_group", f"rank {each.rank}") for each in elsewhere)),
+        (came, *(Evidence(where(each), f"in {call}", f"rank {each.rank}") for each in elsewhere)),
         Fix(
-            f"let rank {first.rank} reach init_process_group: nothing before it waits for another rank",
+            f"let rank {first.rank} reach {call}: nothing before it waits for another rank",
             command=f"py-spy dump --pid {first.pid}" if first.doing is Doing.STANDING else "",
         ),
         place(first.site, rank=first.rank),
@@ -144,7 +152,9 @@ def _seen(message: str, came: Evidence, elsewhere: list[Position], left: Left | 
     )
 
 
-def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
+def _unseen(  # noqa: PLR0913, PLR0917 - what is known of them
+    message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining, call: str
+) -> Finding:
     """Return what else runs around the ranks that came; no fault yet where a rank can still come."""
     here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
     unknown = [each for each in event.siblings if not each.launcher]
@@ -160,12 +170,12 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
         context += (Evidence(f"mp.spawn has started {told.spawned} here", expected, "nprocs"),)
     start = f"torchrun --nproc_per_node={event.world_size} train.py"
     if not here:
-        message = message.replace("did not come to init_process_group", "did not come to init_process_group here", 1)
+        message = message.replace(f"did not come to {call}", f"did not come to {call} here", 1)
         start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
     return Finding(
         message,
         (came, *context),
-        Fix("see what keeps the others from init_process_group", command=f"py-spy dump --pid {pids[-1]}")
+        Fix(f"see what keeps the others from {call}", command=f"py-spy dump --pid {pids[-1]}")
         if pids
         else Fix("start one process for each rank of the world size", command=start),
         place(waiting.site, rank=waiting.rank),
@@ -173,7 +183,7 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
         ambiguity=Ambiguity(
             (("a rank is still on its way: its imports, its data",) if pids else ())
             + (() if here else ELSEWHERE)
-            + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
+            + ("fewer processes were started than the world size says", f"a rank ended before {call}"),
             "pgrep -af train.py   # on every host: a process for each rank",
         ),
     )

@@ -26,6 +26,7 @@ from ddpdoctor.watch.events.frameworks import (
     RESUMED,
     AccumulationUnused,
     BackwardBypassed,
+    EngineBoundaryAwaited,
     EngineClipped,
     EngineNotStepped,
     EngineSteppedSeldom,
@@ -71,6 +72,7 @@ from ddpdoctor.watch.events.model import (
 from ddpdoctor.watch.events.optimizers import NeverStepped, OptimizerLoaded, StepsAtEnd
 from ddpdoctor.watch.events.process import (
     INTERRUPTED,
+    RPC,
     BuildLockLeft,
     Ended,
     GroupMade,
@@ -86,6 +88,7 @@ from ddpdoctor.watch.events.sharding import (
     Gathered,
     Gathers,
     LeftWhole,
+    PipelineScheduled,
     ScaledClipped,
     Sharded,
     ShardedInside,
@@ -125,6 +128,7 @@ from ddpdoctor.watch.events.steps.timed import Equipped, Profiled, RankSteps, Sc
 __all__ = [
     "INTERRUPTED",
     "RESUMED",
+    "RPC",
     "AccumulationUnused",
     "AsyncWorkDropped",
     "BackwardBypassed",
@@ -141,6 +145,7 @@ __all__ = [
     "Doing",
     "Drew",
     "Ended",
+    "EngineBoundaryAwaited",
     "EngineClipped",
     "EngineNotStepped",
     "EngineSteppedSeldom",
@@ -207,6 +212,7 @@ __all__ = [
     "PassedOver",
     "PeerLost",
     "Pending",
+    "PipelineScheduled",
     "Position",
     "Product",
     "Profiled",

@@ -143,6 +143,17 @@ class EngineSteppedSeldom(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineBoundaryAwaited(Event):
+    """The script has asked at ``site`` whether DeepSpeed's engine, which was never stepped, is at a boundary.
+
+    It was told ``asked`` times that it is not; the engine counts ``every`` calls of step() from one to the next.
+    """
+
+    every: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineNotStepped(Event):
     """DeepSpeed's engine made ``backwards`` and no step; its ``optimizer``, a kind, was stepped at ``site``."""
 

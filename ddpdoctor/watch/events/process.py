@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ddpdoctor.watch.events.base import Event
 
+RPC = "rpc"
+"""The backend, as Joining and Joined have it, of a rank that torch.distributed.rpc has joined, and no process group."""
 INTERRUPTED = "KeyboardInterrupt"
 """By what Ctrl-C, or SIGINT, ends a process, as Left has it."""
 
@@ -25,7 +27,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining(Event):
-    """A rank enters init_process_group; Joined follows when it returns.
+    """A rank enters init_process_group, or init_rpc without one; Joined follows when it returns.
 
     ``address`` is where it meets the others; ``local_size`` how many ranks the launcher started on this host, None
     where it says nothing of that; ``launched`` how many it started in all. ``store_port`` is the port of the store that

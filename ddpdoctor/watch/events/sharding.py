@@ -182,3 +182,16 @@ class Gathers(Event):
     modules: tuple[Gathered, ...]
     row: tuple[int, ...]
     models: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineScheduled(Event):
+    """A rank has made a schedule of torch.distributed.pipelining, its ``number``-th from 1, of class ``schedule``.
+
+    It cuts each batch into so many ``microbatches``; ``group`` are the global ranks of its stages.
+    """
+
+    number: int
+    schedule: str
+    microbatches: int
+    group: tuple[int, ...]

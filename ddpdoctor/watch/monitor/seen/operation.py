@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.stack import in_backward
+from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.user_frames import is_users, is_watchs
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
 
 # Frames of torch that wait for others, by the end of their file's path.
-WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
+OF_RPC = "torch/distributed/rpc/__init__.py"
+WAITS = (
+    "torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py",
+    OF_RPC,
+)  # fmt: skip
 # Functions of functional collectives, which DTensors communicate by, and those of them that only wait.
 OF_DTENSOR = "torch/distributed/tensor/_redistribute.py"
 FUNCTIONAL = ("torch/distributed/_functional_collectives.py", OF_DTENSOR)
@@ -47,7 +52,11 @@ NVTX = "/deepspeed/utils/nvtx.py"
 """Around each of DeepSpeed's functions, and of the handles that it waits for: the only Python there is of these."""
 GATHERS = "all_gather"
 OF_ZERO = "/deepspeed/runtime/zero/partition_parameters.py"
-CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}
+CONSTRUCTED = {
+    "__init__": "DistributedDataParallel()",
+    "forward": "forward of DistributedDataParallel",
+    "init_rpc": JOINING,
+}
 
 
 def operation_of(frames: tuple[Frame, ...]) -> str:

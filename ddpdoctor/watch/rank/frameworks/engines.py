@@ -18,6 +18,7 @@ from ddpdoctor.watch.events import (
     ScheduleSteppedTwice,
 )
 from ddpdoctor.watch.rank.frameworks.before import before
+from ddpdoctor.watch.rank.frameworks.engine_boundary import Boundaries
 from ddpdoctor.watch.rank.graph.constants import divisor
 from ddpdoctor.watch.user_frames import calling_package
 
@@ -57,6 +58,7 @@ class Engines:
             (f"{ENGINE}.backward", before(self.recorder, self._backward)),
             (f"{ENGINE}.step", self._around_step),
             (f"{ENGINE}.save_checkpoint", before(self.recorder, self._saves)),
+            (f"{ENGINE}.is_gradient_accumulation_boundary", Boundaries(self.recorder).around),
         ]
 
     def forget(self) -> None:

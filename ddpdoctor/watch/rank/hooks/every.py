@@ -14,7 +14,15 @@ from ddpdoctor.watch.rank.hooks import (
     schedules,
 )
 from ddpdoctor.watch.rank.hooks.data import built, loaders, sampled_by_hand
-from ddpdoctor.watch.rank.hooks.parallel import distributed_checkpoint, horovod, joining_in, sharding, tensor_parallel
+from ddpdoctor.watch.rank.hooks.parallel import (
+    distributed_checkpoint,
+    horovod,
+    joining_in,
+    pipelines,
+    rpc,
+    sharding,
+    tensor_parallel,
+)
 from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, opens, ray_workers
 
 EVERY = (
@@ -36,7 +44,9 @@ EVERY = (
     models,
     opens,
     optimizers,
+    pipelines,
     ray_workers,
+    rpc,
     sampled_by_hand,
     schedules,
     sharding,
