@@ -8,8 +8,8 @@ nodes came than --nnodes asks for. Those who wait are well: the ones to look at 
 never started, died before, or took another way through the code. Two mistakes in the call look the same: a world size
 that is larger than what was started (`world_size=4` under a torchrun of two), and two processes that join as one rank
 (`rank=node_rank`), so that another rank is nobody's. A process that a rank starts, as an evaluation by
-`subprocess.run`, has the rank's variables: what it runs joins as that rank again, and waits for others. `rpc.init_rpc` waits for as many
-workers as its `world_size` says in the same way; a parameter server is one of them.
+`subprocess.run`, has the rank's variables: what it runs joins as that rank again, and waits for others. `rpc.init_rpc`
+waits for as many workers as its `world_size` says in the same way; a parameter server is one of them.
 
 ## How to be sure
 
