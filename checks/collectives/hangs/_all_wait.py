@@ -103,6 +103,8 @@ def _why_unlike(event: Stalled, training: Training) -> Hang | None:
         return Hang.EXITED
     if left_out_by_test(event, training):
         return Hang.DIVERGED
+    if uneven(event, training):
+        return Hang.UNEVEN
     return Hang.BRANCH if in_branch(event.ranks) else None
 
 

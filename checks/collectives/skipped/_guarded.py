@@ -20,7 +20,9 @@ from ..hangs.handed._decorated import without_decorator
 from ..hangs.handed._registered import finding, registered
 from ..hangs.source._guards import Crossed, crossed, guarded
 from ..hangs.source._off_by_one import off_by_one, told_as_off_by_one
-from ..hangs.source._one_rank import Guarded, alone, shown
+from ..hangs.source._one_rank import Guarded, alone
+from ..hangs.source._rewritten import shown
+from ._disabled_bar import asked_bar
 from ._out_of_turn import told_by_halves
 
 FORWARDS = {FORWARD, "forward of DistributedDataParallel"}
@@ -72,14 +74,17 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
     given = rank_given_at(found.site.file, found.site.line)
     undecorated = without_decorator(position.stack, found.site)
     fix = undecorated or (by_callers(position.stack, found.site, found.guard) if caller else None)
+    bar = asked_bar(found.site, found.guard)
+    skipped += f"; {bar.told}" if bar else ""
     return Finding(
         f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
             *([Evidence(given[0], "", f"{found.site.file}:{given[1]}")] if given else []),
+            *([bar.evidence] if bar else []),
         ),
-        WITHOUT_WRAPPER if found.call in FORWARDS else fix or told.fix,
+        bar.fix if bar else WITHOUT_WRAPPER if found.call in FORWARDS else fix or told.fix,
         place(found.at, rank=position.rank),
         table=table(event),
     )

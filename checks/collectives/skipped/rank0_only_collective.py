@@ -68,7 +68,8 @@ from ..hangs.calls._callers import ways_to
 from ..hangs.handed._called import by_callers, told_of
 from ..hangs.source._all_ranks import by_frameworks
 from ..hangs.source._guards import skipped_by_those_who_ended
-from ..hangs.source._one_rank import condition_at, shown
+from ..hangs.source._one_rank import condition_at
+from ..hangs.source._rewritten import shown
 from ..hangs.source._sharded import sharded_alone
 from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..hangs.turns._first import in_turns

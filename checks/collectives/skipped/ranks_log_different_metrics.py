@@ -11,9 +11,10 @@ ranks" with logging's functions in the traceback.
 
 Print the keys of the logged dictionary on each rank, in their order. They differ between the ranks. `ddpdoctor run`
 keeps the keys that each rank has logged with `sync_dist=True`, and the lines: in a hang, one rank has a key that
-another one never had, and its line stands under a condition. What Lightning reduces at the end of an epoch hangs
-there, far from that line; or a callback of the other rank says that it could not find the monitored key. `ddpdoctor
-stuck` reads the scripts: where both ranks are within `Trainer.fit`, it names the one value logged behind a test.
+another one never had, and its line stands under a condition, or makes the names of what is in the batch. What Lightning
+reduces at the end of an epoch hangs there, far from that line; or a callback of the other rank says that it could not
+find the monitored key. `ddpdoctor stuck` reads the scripts: where both ranks are within `Trainer.fit`, it names the one
+value logged behind a test.
 
 ## How to mend it
 
@@ -55,7 +56,7 @@ from ..hangs._losses import Loss, on_loss
 from ..hangs._told import noticed, seen, short, table
 from ..hangs.handed._logged import Logged, logged_under_a_test
 from ..hangs.reasons._synced import Synced, lacked_by_first, synced_by_some
-from ..hangs.source._one_rank import shown
+from ..hangs.source._rewritten import shown
 from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
 
 AILMENT = Ailment("DDP714", Severity.ERROR)
@@ -137,7 +138,33 @@ def _by_source(found: Logged, event: Stalled) -> Finding:
     )
 
 
+def _of_a_batch(found: Synced, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    """Return what is logged under names that each rank's own batches decide."""
+    name, site = found.logged.name, found.logged.site
+    return Finding(
+        f"the names of what is logged with sync_dist=True at {short(site)} are made of what is in a batch: rank "
+        f"{found.rank} logs {name!r}, which Lightning reduces over all ranks, and rank {found.other} has none of it",
+        (
+            Evidence(f"{name!r} was logged", "the same keys on all ranks", f"rank {found.rank}, {site}"),
+            Evidence(f"{name!r} was never logged, others were", "", f"rank {found.other}, {site}"),
+            *proof,
+        ),
+        Fix(
+            "log the same keys on all ranks: a metric of torchmetrics for each name, updated with what is there",
+            diff="+self.losses = nn.ModuleDict({name: torchmetrics.MeanMetric() for name in NAMES})   # in __init__\n"
+            "-self.log_dict(values, sync_dist=True)\n"
+            "+for name, value in values.items():\n+    self.losses[name].update(value)\n"
+            "+for name, metric in self.losses.items():   # in on_validation_epoch_end\n"
+            "+    self.log(name, metric.compute())\n+    metric.reset()",
+        ),
+        place(site, rank=found.rank),
+        table=positions,
+    )
+
+
 def _finding(found: Synced, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    if not found.guard:
+        return _of_a_batch(found, proof, positions)
     name, site, test = found.logged.name, found.logged.site, shown(found.guard)
     once = f"+self.log({name!r}, value, rank_zero_only=True)   # rank 0 alone, and nothing is reduced\nor\n"
     return Finding(

@@ -67,7 +67,7 @@ from ...collectives.hangs.calls._apart import gone_on
 from ...collectives.hangs.calls._compared import uneven, unlike_passes
 from .._passes import reducer, same_pass
 from .._words import SHOWN, at, counted, unless_a_framework_splits
-from ._ended_first import TOGETHER, ended_first
+from ._ended_first import ended_first, together
 from ._loops import runs_to_the_end
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
         f"rank {done} left the loop after {batches} batches and waits in {left.operation} at {short(left.site)}; "
         f"rank {going.rank} is in the loop still, in {going.operation} at {short(going.site)}",
         (Evidence(f"{batches} batches in this epoch", "as many as on the other ranks", f"rank {done}"), *seen(event)),
-        TOGETHER,
+        together(training.framework),
         place(going.site, rank=going.rank),
         table=table(event),
     )
@@ -229,7 +229,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
             Evidence(f"{found.others} forwards", f"{found.forwards}", f"rank {found.other}"),
             *noticed(event),
         ),
-        TOGETHER,
+        together(training.framework),
         place(found.site or call.site, rank=found.other),
     )
 
@@ -238,7 +238,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
 def where_one_has_ended(event: PeerLost, training: Training) -> Iterator[Finding]:
     """One rank had fewer batches in a pass that all came to the end of, and so its script ended first."""
     counts = unlike_passes(training)
-    yield ended_first(event, next(rank for rank in event.ended if rank in counts), counts)
+    yield ended_first(event, next(rank for rank in event.ended if rank in counts), counts, training.framework)
 
 
 @watch(OrderSeen)

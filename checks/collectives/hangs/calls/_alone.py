@@ -96,20 +96,17 @@ def _unanswered(event: PeerLost) -> Alone | None:
 
 
 def _died_in(event: PeerLost) -> Alone | None:
-    """Find a rank that died in a call that it alone comes to, for certain, where another one lives and has not made it.
+    """Find a rank that died in a call that it alone comes to, for certain, where another one has gone on without it.
 
-    It has made forwards of its own there, so that those of the other one tell nothing: that is past as many steps.
+    It has made forwards of its own there, so that those of the other one tell nothing: that is past as many steps. The
+    other one can be gone as well: mp.spawn ends all as soon as one has died.
     """
     for one in event.progress:
         call = one.recent[-1] if one.rank in event.gone and one.recent else None
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
             continue
         guard = one_rank_only(call.site.file, call.site.line)
-        others = (
-            each
-            for each in event.progress
-            if each.rank not in event.gone and last_number(each, call.group) < call.number
-        )
+        others = (each for each in event.progress if each is not one and last_number(each, call.group) < call.number)
         other = next((each for each in others if each.steps >= one.steps and each.forwards > each.steps), None)
         if guard and other:
             return Alone(one.rank, call, guard, other.rank)

@@ -163,14 +163,19 @@ def _empty(training: Training) -> dict[int, int]:
 
 
 def uneven(event: Stalled, training: Training) -> dict[int, int]:
-    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
-    passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}
-    if len({(each.loader, each.number) for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
+    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it.
+
+    The one that has left it can be in the next one by now.
+    """
+    passes = training.by_rank(EpochStarted, training=True)
+    if len({each.loader for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
         return {}
-    loader, number = next((each.loader, each.number) for each in passes.values())
+    loader, number = min((each.loader, each.number) for each in passes.values())
     ended = training.by_rank(EpochEnded, loader=loader, number=number)
+    if any(each.number > number and not (rank in ended and ended[rank].complete) for rank, each in passes.items()):
+        return {}  # begun anew, before the data set had no more
     counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
-    going_on = [rank for rank in passes if rank not in counts]
+    going_on = [rank for rank, each in passes.items() if rank not in counts and each.number == number]
     lengths = {each.batches for each in passes.values()}
     if len(lengths) == 1 and None not in lengths and all(each.complete for each in ended.values()):
         return {}  # all are to have as many: the other one is in the last of them

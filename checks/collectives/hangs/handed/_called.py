@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ddpdoctor.check import Fix, Site, calls_at, last_name, loop_at, statement_at, tree_of
 
 from .._messages import BY_HANDLE
-from ..source._one_rank import UNPAIRED, called, mend, rewritten, shown
+from ..source._one_rank import UNPAIRED, called, mend
+from ..source._rewritten import rewritten, shown
 
 LONGEST = 60  # characters of a call that are shown
 WIDEST = 90  # of a line

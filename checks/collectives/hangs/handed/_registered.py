@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Doing, Evidence, Finding, Fix, calls_at, last_name, one_rank_only, place, tree_of
 
 from .._told import seen, short, table, where
-from ..source._one_rank import DEFAULT, UNPAIRED, called, rewritten, shown
+from ..source._one_rank import DEFAULT, UNPAIRED, called
+from ..source._rewritten import rewritten, shown
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Site, Stalled

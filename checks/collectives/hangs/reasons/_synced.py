@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import MetricSynced, batch_condition
+from ddpdoctor.check import MetricSynced, batch_condition, calls_at, last_name, tree_of
 
 from ..source._one_rank import condition
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import PeerLost, Position, Progress, Training
+    from ddpdoctor.check import PeerLost, Position, Progress, Site, Training
 
+LOGS = frozenset({"log", "log_dict"})
 LACKING = re.compile(r"could not find the monitored key|conditioned on metric \S+ which is not available")
 """What Lightning's callbacks raise on a rank that has not logged what they monitor."""
 
 
 class Synced(NamedTuple):
-    """The rank that has logged it, where, and what lets it alone come there; a rank that never has."""
+    """The rank that has logged it, where, and what lets it alone come there; a rank that never has.
+
+    ``guard`` is empty where both come there, and log what is in their batches.
+    """
 
     rank: int
     logged: MetricSynced
@@ -43,7 +48,8 @@ def synced_by_some(ranks: Sequence[Position | Progress], training: Training) -> 
 def synced_by(seen: Sequence[int], training: Training) -> Synced | None:
     """Find such a key among these ranks.
 
-    Without a condition around its line the other rank can be on its way to it.
+    Without a condition around its line the other rank can be on its way to it; unless that has logged there as well,
+    and the names are made of what is in the batch.
     """
     names = {rank: {each.name for each in training.of(MetricSynced, rank=rank)} for rank in seen}
     for rank in seen:
@@ -53,4 +59,27 @@ def synced_by(seen: Sequence[int], training: Training) -> Synced | None:
                 continue
             if guard := condition(logged.site) or batch_condition(logged.site.file, logged.site.line):
                 return Synced(rank, logged, guard, other)
+            if training.of(MetricSynced, rank=other, site=logged.site) and names_computed(logged.site):
+                return Synced(rank, logged, "", other)
     return None
+
+
+def _end(function: ast.FunctionDef) -> int:
+    return function.end_lineno or function.lineno
+
+
+def names_computed(site: Site) -> bool:
+    """Whether the names that a line logs are no texts of the source: ``log(f"loss/{kind}")``, a dictionary of such."""
+    logs = [each for each in calls_at(site.file, site.line) if last_name(each.func) in LOGS and each.args]
+    if len(logs) != 1:
+        return False
+    given = logs[0].args[0]
+    if isinstance(given, ast.Name):
+        around = [each for each in tree_of(site.file).of(ast.FunctionDef) if each.lineno <= site.line <= _end(each)]
+        values = [
+            each.value
+            for each in ast.walk(max(around, key=lambda each: each.lineno, default=ast.Pass()))
+            if isinstance(each, ast.Assign) and given.id in map(last_name, each.targets)
+        ]
+        return bool(values) and all(isinstance(each, ast.DictComp) for each in values)
+    return isinstance(given, (ast.DictComp, ast.JoinedStr))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import (
-    NO_PYTHON,
     Doing,
     Fix,
     are_alternatives,
@@ -22,6 +19,7 @@ from ddpdoctor.check import (
 
 from .._messages import MESSAGES
 from ..turns._halves import other_halves
+from ._rewritten import of_the_first, rewritten, shown
 from ._source_alone import is_called_alone
 
 if TYPE_CHECKING:
@@ -37,15 +35,9 @@ OF_FRAMEWORKS = WRITE_ALONE | frozenset(
     " pad_across_processes predict reduce test validate wait_for_everyone".split()
 )
 """Methods of frameworks that all ranks have to call, besides torch's own collectives."""
-RANK = re.compile(r"rank|main|master|process_(?:zero|index)|global_zero|chief", re.IGNORECASE)
-"""What tells that a term of a test is about the rank."""
-UNDER = "under `if "
-LEFT_BEFORE = re.compile(r"where `(.+)` is false")
-"""How a test is told that all other ranks leave by, before a call."""
-MADE_UNDER = re.compile(r"in (.+)\(\), which is made under `if (.+)`")
-"""How a test is told that the whole function stands under."""
 CONSTRUCTION = "DistributedDataParallel()"
 """What the watch calls the wrapping of a model, in which all ranks take part."""
+BARRIERS = frozenset("barrier monitored_barrier wait_for_everyone".split())
 WITHOUT_RESULT = frozenset("barrier fit load_checkpoint load_state wait_for_everyone".split())
 
 
@@ -157,6 +149,11 @@ def mend(call: str, guard: str) -> Fix:
     if call == CONSTRUCTION:
         what = "wrap the model on all ranks: its construction compares and broadcasts the parameters"
         return Fix(what, diff=rewritten(guard, "model = DistributedDataParallel(model)"))
+    if call.rpartition(".")[2] in BARRIERS and (first := of_the_first(guard)):
+        return Fix(
+            "let the first rank make the same call behind what it does alone: the others go on when it comes",
+            diff=f" {shown(guard)}:\n     {call}()\n ...   # what the first rank does\n+if {first}:\n+    {call}()",
+        )
     if "." not in call:
         what = "let all ranks call the collective, and print or save on rank 0 only"
         return Fix(what, diff=rewritten(guard, f"{call}(...)"))
@@ -168,46 +165,3 @@ def mend(call: str, guard: str) -> Fix:
         f"let all ranks call {call}, and print or save on rank 0 only",
         diff=rewritten(guard, f"{call}(...)", result="result" if returns else ""),
     )
-
-
-def rewritten(guard: str, code: str, result: str = "") -> str:
-    """Return how code leaves a test of the rank, as a diff: what else was tested stays around it.
-
-    ``result`` names what the code returns, where one rank prints that.
-    """
-    if (left := LEFT_BEFORE.fullmatch(guard)) is not None:
-        of_rank, others = _parted(left[1], ast.Or)
-        return f"-if {left[1]}:\n+if {others}:" if others else f"+{code}   # on all ranks, before `if {of_rank}`"
-    if (made := MADE_UNDER.fullmatch(guard)) is not None:
-        name, test = made.groups()
-        return f"-if {test}:\n-    def {name}(...):\n+def {name}(...):   # on all ranks"
-    if not guard.startswith(UNDER):
-        return f"+{code}   # on all ranks"
-    test = shown(guard).removeprefix("if ")
-    of_rank, others = _parted(test)
-    line = "+    " if others else "+"
-    around = f"+if {others}:\n" if others else ""
-    if not result:
-        return f"-if {test}:\n-    {code}\n{around}{line}{code}"
-    printed = f"{line}if {of_rank}:\n{line}    print({result})"
-    return f"-if {test}:\n-    print({code})\n{around}{line}{result} = {code}\n{printed}"
-
-
-def _parted(test: str, joined: type[ast.boolop] = ast.And) -> tuple[str, str]:
-    """Return the terms of a test that are about the rank, and those that are not; all of it as the first if unsure."""
-    word = " and " if joined is ast.And else " or "
-    try:
-        tree = ast.parse(test, mode="eval").body
-    except NO_PYTHON:
-        return test, ""
-    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, joined):
-        return test, ""
-    terms = [ast.unparse(each) for each in tree.values]
-    of_rank = [each for each in terms if RANK.search(each)]
-    others = [each for each in terms if each not in of_rank]
-    return (word.join(of_rank), word.join(others)) if of_rank else (test, "")
-
-
-def shown(guard: str) -> str:
-    """Return a test as it stands in the source, other guards in words."""
-    return guard.removeprefix("under `").removesuffix("`") if guard.startswith("under `") else guard
