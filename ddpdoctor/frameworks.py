@@ -13,7 +13,7 @@ class Framework:
     ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch, ``agree`` tells all ranks
     whether a ``{test}`` holds on one of them; empty where it has no word of its own. ``splits_streams``: it shares
     IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share. ``wait``
-    has all ranks wait for each other, ``first`` is true on the first of them alone.
+    has all ranks wait for each other, ``first`` is true on the first of them alone; ``rank`` is the number of a rank.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Framework:
     shards: str = ""
     wait: str = "torch.distributed.barrier()"
     first: str = "torch.distributed.get_rank() == 0"
+    rank: str = "torch.distributed.get_rank()"
 
 
 TRAINER = Framework(
@@ -41,6 +42,7 @@ TRAINER = Framework(
     call=" def compute_loss(self, model, inputs, ...):\n"
     "-    outputs = self.model(**inputs)\n+    outputs = model(**inputs)",
     first="args.process_index == 0",
+    rank="args.process_index",
 )
 FABRIC = Framework(
     "Fabric",
@@ -54,6 +56,7 @@ FABRIC = Framework(
     agree="+flag = fabric.all_reduce(torch.tensor(float({test})), reduce_op='sum')   # called by all ranks",
     splits_streams=False,
     first="fabric.is_global_zero",
+    rank="fabric.global_rank",
 )
 LIGHTNING = Framework(
     "Lightning",
@@ -67,6 +70,7 @@ LIGHTNING = Framework(
     agree="+flag = self.trainer.strategy.reduce_boolean_decision(bool({test}), all=False)   # called by all ranks",
     splits_streams=False,
     first="trainer.is_global_zero",
+    rank="trainer.global_rank",
 )
 ACCELERATE = Framework(
     "Accelerate",
@@ -80,6 +84,7 @@ ACCELERATE = Framework(
     shards="BatchSamplerShard",
     wait="accelerator.wait_for_everyone()",
     first="accelerator.is_main_process",
+    rank="accelerator.process_index",
 )
 RAY = Framework(
     "Ray Train",
@@ -91,6 +96,7 @@ RAY = Framework(
     "+        loader.sampler.set_epoch(epoch)\n     for batch in loader:",
     splits_streams=False,
     first="ray.train.get_context().get_world_rank() == 0",
+    rank="ray.train.get_context().get_world_rank()",
 )
 IGNITE = Framework(
     "Ignite",
@@ -109,6 +115,7 @@ IGNITE = Framework(
     agree="+flag = idist.all_reduce(float({test}))   # called by all ranks",
     splits_streams=False,
     first="idist.get_rank() == 0",
+    rank="idist.get_rank()",
 )
 DEEPSPEED = Framework(
     "DeepSpeed",
@@ -132,6 +139,7 @@ HOROVOD = Framework(
     splits_streams=False,
     wait="hvd.barrier()",
     first="hvd.rank() == 0",
+    rank="hvd.rank()",
 )
 FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE, RAY, IGNITE, DEEPSPEED, HOROVOD)
 FRAMEWORK_WORDS = {each.name: each for each in FRAMEWORKS}

@@ -96,6 +96,22 @@ STREAMS = (
     ("train_dataset=Data(64)", "train_dataset=Stream(64)"),
     ("num_train_epochs=3", "max_steps=6"),
 )
+MASKS = """class Masks:
+    def __init__(self, seed=42):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, rows):
+        x = torch.stack([row["x"] for row in rows])
+        kept = torch.rand(x.shape, generator=self.generator) > 0.2
+        return {"x": x * kept, "labels": torch.stack([row["labels"] for row in rows])}
+
+class Mine(Trainer):
+    pass
+"""
+MASKED = (
+    (OWN, MASKS),
+    ("        compute_metrics=metrics,\n", "        compute_metrics=metrics, data_collator=Masks(),\n"),
+)
 TRAIN = "    trainer.train()\n"
 EVALUATE = "    trainer.evaluate()\n"
 
@@ -154,6 +170,11 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
             (TRAIN, "    trainer.train()\n    trainer.train(resume_from_checkpoint=True)\n"),
         ),
     ),
+    "masks of one seed": (
+        "same-noise-on-ranks",
+        "+self.generator = torch.Generator().manual_seed(seed + 1000 * args.process_index)",
+        MASKED,
+    ),
     "parameters without a gradient": (
         "unused-parameters",
         "TrainingArguments(ddp_find_unused_parameters=True)",
@@ -171,6 +192,10 @@ HEALTHY: dict[str, Edits] = {
     "a stream that the Trainer shares out": (
         (OWN, STREAM.replace('int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])', "0, 1")),
         *STREAMS,
+    ),
+    "masks of a seed of each rank's own": (
+        *MASKED,
+        ("data_collator=Masks()", "data_collator=Masks(42 + args.process_index)"),
     ),
     "saved by one rank, where the model is whole": (
         ("    trainer.save_model()\n", "    if trainer.is_world_process_zero():\n        trainer.save_model()\n"),

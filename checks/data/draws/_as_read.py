@@ -9,30 +9,45 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ddpdoctor.check import Drew, EpochStarted, Evidence, Finding, Fix, Site, Training, last_name, place, tree_of
+from ddpdoctor.check import (
+    Drew,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Site,
+    Training,
+    last_name,
+    place,
+    statement_at,
+    tree_of,
+)
 
 from .._lines import SEEDS, process_seeded_alike
-from ._states import GENERATORS, fetched_alike
+from ._states import GENERATORS, apart, fetched_alike, shared_out
 
 OF = " of "
 
 
 def as_read(event: Drew, batches: list[dict[int, Drew]], training: Training) -> Iterator[Finding]:
     """Look for a generator of which the data set draws the same numbers on all ranks, for other samples on each."""
-    held = [name for name, _, _ in event.fetched if name not in GENERATORS]
-    name = next((each for each in (*GENERATORS, *held) if all(fetched_alike(ranks, each) for ranks in batches)), None)
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     kinds = {each.sampler.kind if each.sampler is not None else "" for each in started.values()}
-    if name is None or any(each.owning_library or each.subgroups for each in started.values()):
+    held = [name for name, _, _ in event.fetched if name not in GENERATORS]
+    draws = kinds != {"DistributedSampler"} and any(each.sampler and each.sampler.draws for each in started.values())
+    asked = held if draws else (*GENERATORS, *held)  # what a sampler draws as it goes, it can draw for all ranks alike
+    name = next((each for each in asked if all(fetched_alike(ranks, each) for ranks in batches)), None)
+    if name is None or not shared_out(started):
         return
     if kinds == {"DistributedSampler"}:
         if any(each.sampler.replicas != len(started) for each in started.values() if each.sampler):
             return
-    elif not all(each.sampler and each.sampler.splits and not each.sampler.draws for each in started.values()):
-        return  # what a sampler draws as it goes, it can draw for all ranks alike
+    elif not all(each.sampler and (each.sampler.splits or each.sampler.shares) for each in started.values()):
+        return
     dataset = next(each.dataset for each in started.values())
     told = {rank: next(each for each in drew.fetched if each[0] == name) for rank, drew in batches[-1].items()}
     count = "numbers" if name in held else f"{min(each[2] for each in told.values())} numbers or more"
+    made = _made_at(name, event.site) if name in held else None
     yield Finding(
         f"{len(told)} ranks draw the same random numbers for their samples: {name} is in one state on all as {dataset} "
         "is read",
@@ -41,17 +56,22 @@ def as_read(event: Drew, batches: list[dict[int, Drew]], training: Training) -> 
                      f"rank {rank}, the loop of {event.site}")
             for rank, (_, state, _) in told.items()
         )[:8],
-        _held_fix(name) if name in held else Fix(
-            "seed with the rank, once the model is wrapped",
-            diff=f" model = DistributedDataParallel(model)\n+{GENERATORS[name]}(seed + dist.get_rank())",
-        ),
-        place((_made_at(name, event.site) if name in held else process_seeded_alike(event.site)) or event.site),
+        _held_fix(name, made, training) if name in held else apart(name, training),
+        place((made if name in held else process_seeded_alike(event.site)) or event.site),
     )  # fmt: skip
 
 
-def _held_fix(name: str) -> Fix:
-    own = f"self.{name.partition(OF)[0]}"
-    diff = f"-{own} = random.Random(seed)\n+{own} = random.Random(seed + 1000 * dist.get_rank())"
+def _held_fix(name: str, made: Site | None, training: Training) -> Fix:
+    """Return the line that makes the generator, or one like it, with the rank in its seed."""
+    rank = training.framework.rank if training.framework else "dist.get_rank()"
+    line, seed = f"self.{name.partition(OF)[0]} = random.Random(seed)", "seed"
+    statement = statement_at(tree_of(made.file), made.line) if made else None
+    if isinstance(statement, ast.Assign):
+        calls = [each for each in ast.walk(statement) if isinstance(each, ast.Call) and each.args]
+        seeding = next((each for each in calls if last_name(each.func) in SEEDS), None)
+        if seeding is not None:
+            line, seed = ast.unparse(statement), ast.unparse(seeding.args[0])
+    diff = f"-{line}\n+{line.replace(f'({seed}', f'({seed} + 1000 * {rank}')}"
     return Fix("seed with the rank as well", diff=diff)
 
 

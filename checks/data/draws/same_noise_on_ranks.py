@@ -16,7 +16,8 @@ forward, `torch.randn_like(mean)` say. It is a note. What ranks must draw alike 
 images, a layer that is left out) takes fewer.
 
 Numbers that a data set draws as it is asked for samples count as well, from the process's generators or from one that
-it holds (`random.Random(seed)`), where a DistributedSampler says which samples.
+it holds (`random.Random(seed)`), where a DistributedSampler says which samples, or a loader of Accelerate's, as the
+Trainer has them, gives each rank its share.
 
 The same of a sampler that the script goes through itself, without a loader; and of generators that an iterable data set
 holds, an object of the script (an environment, what draws actions), or a variable. Of these the source must draw
@@ -62,7 +63,7 @@ from ._as_read import as_read
 from ._held import draws_for_samples, draws_what_ranks_try, seeded_at as held_seeded_at
 from ._in_forward import noise_in_forward
 from ._of_variables import draws_noise_for_samples
-from ._states import GENERATORS, TORCH, alike, told_by
+from ._states import GENERATORS, TORCH, alike, apart, shared_out, told_by
 
 if TYPE_CHECKING:
     from ..._ledgers.sheets import Sheet
@@ -80,18 +81,20 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
     if event.number or event.batch != LAST or not shares_gradients(event.pid, training):
         return
     batches = [training.complete(Drew, loader=event.loader, number=0, batch=batch) for batch in range(1, LAST + 1)]
-    name = next((each for each in GENERATORS if all(alike(ranks, each) for ranks in batches)), None)
+    first, *others = batches
+    batches = batches if first else others  # Accelerate's loaders are one ahead of the model
     if not all(batches):
         return
+    name = next((each for each in GENERATORS if all(alike(ranks, each) for ranks in batches)), None)
     within = None if name else noise_in_forward(batches, event, training)
     if name is None and within is None:
-        yield from as_read(event, batches[1:], training)
+        yield from as_read(event, others, training)
         return
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     samplers = [each.sampler for each in started.values()]
-    if not all(each is not None and (each.splits or each.replicas == len(started)) for each in samplers):
+    if not all(each is not None and (each.splits or len(started) in {each.replicas, each.shares}) for each in samplers):
         return  # whether their samples differ is not sure
-    if any(each.owning_library or each.subgroups for each in started.values()) or training.of(OrderSeen, joins=True):
+    if not shared_out(started) or training.of(OrderSeen, joins=True):
         return
     last, name = batches[-1], name or TORCH
     drawn = min(told_by(each, name)[1] for ranks in batches for each in ranks.values())
@@ -103,10 +106,7 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
                      "another on each rank", f"rank {rank}, the loop of {each.site}")
             for rank, each in last.items()
         )[:8],
-        Fix(
-            "seed with the rank, once the model is wrapped",
-            diff=f" model = DistributedDataParallel(model)\n+{GENERATORS[name]}(seed + dist.get_rank())",
-        ),
+        apart(name, training),
         place(process_seeded_alike(event.site) or event.site),
     )  # fmt: skip
 

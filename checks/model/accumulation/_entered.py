@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ACCELERATOR, COLLECTIVES, FABRIC, dotted, keyword
+from ddpdoctor.check import ACCELERATE, ACCELERATOR, COLLECTIVES, FABRIC, dotted, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Framework, Script
@@ -29,7 +29,9 @@ def entered_by_a_test(script: Script) -> Iterator[Entered]:
             enabled = keyword(call, "enabled") or (call.args[1] if len(call.args) > 1 else None)
             if enabled is not None and script.is_a(call.func.value, *FABRICS):
                 yield call, enabled, True, FABRIC
-        elif script.is_a(call.func.value, ACCELERATOR) or script.wrap(call.func.value) is not None:
+        elif script.is_a(call.func.value, ACCELERATOR):
+            yield from ((call, *each, ACCELERATE) for each in _tested(script, call))
+        elif script.wrap(call.func.value) is not None:
             yield from ((call, *each, None) for each in _tested(script, call))
 
 

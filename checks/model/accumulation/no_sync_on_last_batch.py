@@ -35,13 +35,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    FABRIC,
     Ailment,
     Ambiguity,
     Ended,
     Evidence,
     Finding,
-    Fix,
     Severity,
     StepSampled,
     SyncSkipped,
@@ -54,38 +52,12 @@ from ddpdoctor.check import (
 from .._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together, within_no_sync
 from ._at_step import holds_at_step, is_followed, the_step
 from ._entered import entered_by_a_test
+from ._leave_the_last import LAST, PLAIN, mend
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
-PLAIN = Fix(
-    "leave no_sync for the last micro-batch before each step",
-    diff=" for index, (inputs, targets) in enumerate(loader):\n"
-    "+    last = (index + 1) % accumulate == 0\n"
-    "+    with contextlib.nullcontext() if last else model.no_sync():\n"
-    "         (criterion(model(inputs), targets) / accumulate).backward()\n"
-    "+    if last:\n"
-    "         optimizer.step()\n"
-    "         optimizer.zero_grad()",
-)
-LAST = Fix(
-    "leave no_sync for the last micro-batch of all as well, where a last window has fewer",
-    diff=" for index, (inputs, targets) in enumerate(loader):\n"
-    "-    last = (index + 1) % accumulate == 0\n"
-    "+    last = (index + 1) % accumulate == 0 or index + 1 == len(loader)\n"
-    "     with contextlib.nullcontext() if last else model.no_sync():",
-)
-OF_FABRIC = Fix(
-    "leave no_backward_sync for the last micro-batch before each step",
-    diff=" for index, (inputs, targets) in enumerate(loader):\n"
-    "+    last = (index + 1) % accumulate == 0\n"
-    "+    with fabric.no_backward_sync(model, enabled=not last):\n"
-    "         fabric.backward(criterion(model(inputs), targets) / accumulate)\n"
-    "+    if last:\n"
-    "         optimizer.step()\n"
-    "         optimizer.zero_grad()",
-)
 SURE = 30  # steps: who averages parameters by hand does so more often
 FEWEST = 2
 
@@ -101,7 +73,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             f"{script.code(context.func)} is entered in the micro-batch that {script.code(step)} follows: its "
             "gradients are not averaged",
             (script.seen(context, "left in the last micro-batch before each step"), script.seen(step)),
-            OF_FABRIC if by is FABRIC else PLAIN,
+            mend(by, PLAIN),
             script.place(context),
         )
 
@@ -130,7 +102,7 @@ def in_some_steps(event: StepSampled, training: Training) -> Iterator[Finding]:
             Evidence("all parameters were equal", "", last.when),
             Evidence(f"step {number}, right after a forward within no_sync", "one outside", "on every rank"),
         ),
-        OF_FABRIC if training.framework is FABRIC else LAST,
+        mend(training.framework, LAST),
         place(line(SyncSkipped, step, training)),
     )
 
@@ -170,7 +142,7 @@ def _finding(event: StepSampled, step: Step, training: Training, *, always: bool
                 "on every rank",
             ),
         ),
-        OF_FABRIC if training.framework is FABRIC else PLAIN if always else LAST,
+        mend(training.framework, PLAIN if always else LAST),
         place(line(SyncSkipped, step, training)),
         ambiguity=_too_short(event) if always and event.number < SURE and not event.synced else None,
     )
