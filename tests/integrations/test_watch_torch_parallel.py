@@ -173,6 +173,21 @@ FAULTS = {
         dcp.save({"model": model.state_dict()}, checkpoint_id=f"{sys.path[0]}/checkpoint{rank}")  # guilty
         """,
     ),
+    "the state of ZeroRedundancyOptimizer is loaded by one rank": (
+        "optimizer-states-differ",
+        "that of rank 1 begins anew",
+        """
+        model = DDP(Net())
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+        fit(model, optimizer)
+        optimizer.consolidate_state_dict(to=0)
+        saved = optimizer.state_dict() if rank == 0 else None
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+        if rank == 0:
+            optimizer.load_state_dict(saved)  # guilty
+        fit(model, optimizer)
+        """,
+    ),
     "a trained part is left out of FullyShardedDataParallel": (
         "gradients-exchanged-in-part",
         "2 parameters are not exchanged",
@@ -320,6 +335,17 @@ HEALTHY = {
             print(len(get_model_state_dict(model, options=whole)))
         else:
             get_model_state_dict(model, options=whole)
+        """,
+    "the state of ZeroRedundancyOptimizer is loaded by all ranks": """
+        model = DDP(Net())
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+        fit(model, optimizer)
+        optimizer.consolidate_state_dict(to=0)
+        saved = [optimizer.state_dict() if rank == 0 else None]
+        dist.broadcast_object_list(saved)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
+        optimizer.load_state_dict(saved[0])
+        fit(model, optimizer)
         """,
     "ZeroRedundancyOptimizer and Join": """
         model = DDP(Net())

@@ -11,8 +11,9 @@ make different steps: the replicas drift apart, without an error, and one of the
 ddpdoctor compares before sampled steps what the optimizers of all ranks remember, by key: of how many parameters, and
 its norm. Gradients, weights and options were equal until then.
 
-Silent for optimizers that share their state out to the ranks (ZeroRedundancyOptimizer, or whoever communicates in the
-step), where there are groups of some ranks, and where gradients are not exchanged.
+Of ZeroRedundancyOptimizer, which shares its state out to the ranks, it looks on which of them `load_state_dict` was
+called, when the training has ended. Silent for others that do so (whoever communicates in the step), where there are
+groups of some ranks, and where gradients are not exchanged.
 
 ## How to mend it
 
@@ -52,6 +53,7 @@ from ..._ledgers.sheets import NEVER
 from .._alike import earlier, of_one_model, states_alone_differ, states_differ
 
 AILMENT = Ailment("DDP1500", Severity.ERROR)
+SHARED = "ZeroRedundancyOptimizer"
 READ = 16_384  # numbers of a tensor that are looked at
 FIX = Fix(
     "load the optimizer's state on every rank",
@@ -125,4 +127,28 @@ def at_the_end(training: Training) -> Iterator[Finding]:
                 ),
                 ANEW,
                 place(each.site),
+            )
+
+
+@watch(Ended)
+def of_shares(training: Training) -> Iterator[Finding]:
+    """Look for a state that each rank keeps its share of, and that some ranks alone were given."""
+    ranks = {each.rank for each in training.of(StepFingerprinted)}
+    if len(ranks) != training.world_size:
+        return
+    shared = [each for each in training.of(OptimizerLoaded) if each.kind == SHARED]
+    for loaded in {each.optimizer: each for each in shared}.values():
+        owners = {each.rank for each in training.of(OptimizerLoaded, optimizer=loaded.optimizer)}
+        if owners < ranks:
+            shown = ", ".join(str(rank) for rank in sorted(rank for rank in owners if rank is not None))
+            left = ", ".join(str(rank) for rank in sorted(rank for rank in ranks - owners if rank is not None))
+            yield Finding(
+                f"the state of {SHARED} is loaded on rank {shown} alone: each rank keeps a share of it, and that of "
+                f"rank {left} begins anew",
+                (
+                    Evidence(f"load_state_dict of {SHARED}", "on all ranks", f"{loaded.site}, rank {shown}"),
+                    Evidence("none before its steps", "", f"rank {left}"),
+                ),
+                FIX,
+                place(loaded.site),
             )
