@@ -151,12 +151,15 @@ LONG = (
 
 
 LONGEST = (
-    "test_hosts", "test_selftest", "test_run", "test_explain_broken_cases", "test_model_zoo", "test_watch_errors",
-    "test_cli", "test_watch_interrupt", "test_explain_real", "test_repair_kill", "test_watch_frameworks",
-    "test_repair_frameworks", "test_contributing", "test_watch_alone", "test_watch_neutral", "test_jobs",
-    "test_watch_accelerate", "test_stuck",
+    "test_run", "test_selftest", "test_watch_errors", "test_mutants", "test_hosts", "test_repair_kill",
+    "test_watch_frameworks", "test_cli", "test_explain_broken_cases", "test_contributing", "test_explain_real",
+    "test_repair_refuses", "test_repair_frameworks", "test_watch_neutral", "test_lint", "test_registry",
+    "test_watch_interrupt", "test_forked", "test_corpus", "test_watch_joining", "test_performance", "test_log_patterns",
+    "test_watch_alone", "test_documents", "test_watch_model", "test_hosts_in_training", "test_checkpoint_reader",
+    "test_stuck", "test_bisect",
 )  # fmt: skip
-"""Files that take half a minute and more, in the order in which they begin: what comes last is to be short."""
+"""Files that take a minute and a half and more where eight run at a time, in the order in which they begin: what comes
+last is to be short."""
 
 
 def is_slow(item: pytest.Item) -> bool:
