@@ -396,7 +396,7 @@ from ddpdoctor.watch.events import (
 )
 from ddpdoctor.watch.events.failures import LOST as LOST
 from ddpdoctor.watch.events.frameworks import DISPATCHER as DISPATCHER, SEEDABLE as SEEDABLE, SHARD as SHARD
-from ddpdoctor.watch.events.hang import JOINING as JOINING
+from ddpdoctor.watch.events.hang import INIT_RPC as INIT_RPC, JOINING as JOINING, JOINS as JOINS
 from ddpdoctor.watch.events.hosts.read import (
     End as End,
     behind_a_loop as behind_a_loop,

@@ -30,7 +30,7 @@ from ddpdoctor.stuck.waits.pools import of_pool
 from ddpdoctor.stuck.waits.stopped import of_stopped
 from ddpdoctor.stuck.waits.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import JOINS
 from ddpdoctor.watch.monitor.seen.operation import inner_function
 from ddpdoctor.watch.monitor.stands.answering import answering
 from ddpdoctor.watch.user_frames import is_users
@@ -65,7 +65,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     ]
     ended = dict.fromkeys(job.ended_here(identities()), Doing.ENDED)
     ended |= ended_ranks(job, ended)
-    if any(each.position.operation not in {"", JOINING} and "gloo" in each.backends for each in here):
+    if any(each.position.operation not in {"", *JOINS} and "gloo" in each.backends for each in here):
         ended = dict.fromkeys(gone_from_here(job), Doing.ENDED) | ended  # gloo makes no group before all have come
     gone = [Position(rank=rank, pid=0, doing=doing, seconds=seconds) for rank, doing in ended.items()]
     missing = [Sighted(each, host) for each in gone]
@@ -136,7 +136,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         site=site,
         operation=operation if waits else "",
         function=inner_function(frames),
-        recent=(call,) if waits and operation != JOINING else (),
+        recent=(call,) if waits and operation not in JOINS else (),
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,
@@ -178,7 +178,7 @@ def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
         return Doing.DIED if seen.gone else Doing.STOPPED
     if seen.is_traced or (seen.state == psutil.STATUS_DISK_SLEEP and (seen.rested or 0.0) > BLOCKED and not seen.moves):
         return Doing.STANDING
-    if operation and (operation == JOINING or "nccl" in backends):
+    if operation and (operation in JOINS or "nccl" in backends):
         return Doing.WORKING if seen.moves else Doing.WAITING
     if seen.moves or seen.works(alone=bool(operation)):
         return Doing.WORKING

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS, Command, Run, Script
 
-from ddpdoctor.checks.collectives.hangs._hangs import JOINING
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Joined, Joining, Left, Position, Sibling, Site, Stalled, Started
+from ddpdoctor.watch.events.hang import JOINING
 from ddpdoctor.watch.monitor.stands.unresolved import unresolved
 from ddpdoctor.watch.training import Training
 

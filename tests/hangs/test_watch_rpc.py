@@ -10,7 +10,7 @@ from helpers import CHECKS, Run, Script
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import RPC, Doing, Joining, Position, Site, Stalled
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import INIT_RPC
 
 SERVED = """
 import os, sys
@@ -67,7 +67,7 @@ def test_a_rank_that_never_comes_to_init_rpc_is_told_in_its_words() -> None:
         pid=1, time=1.0, rank=0, world_size=2, backend=RPC, address="localhost:29500", site=Site("train.py", 5, "run")
     )
     list(judge.see(told))
-    waits = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=Site("train.py", 5, "run"), operation=JOINING)
+    waits = Position(rank=0, pid=1, doing=Doing.WAITING, seconds=9, site=Site("train.py", 5, "run"), operation=INIT_RPC)
     stands = Position(rank=1, pid=2, doing=Doing.STANDING, seconds=9, site=Site("train.py", 3, "run"))
     (found,) = judge.see(Stalled(pid=0, time=2.0, ranks=(waits, stands), world_size=2))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpdoctor.check import JOINING, Claim, Doing, Joining, Marker, Stalled, Training, watch
+from ddpdoctor.check import JOINS, Claim, Doing, Joining, Marker, Stalled, Training, watch
 
 from ..._hosts.store import meets_nowhere, misses_the_store
 from ._all_wait import all_wait, skipped
@@ -49,7 +49,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
 
 def _never_met(event: Stalled, training: Training) -> Hang | None:
     """Decide why ranks do not meet in init_process_group; None where they are past it."""
-    if event.unresolved and all(each.operation == JOINING for each in event.doing(Doing.WAITING)):
+    if event.unresolved and all(each.operation in JOINS for each in event.doing(Doing.WAITING)):
         return Hang.UNRESOLVED
     if event.doing(*GONE, Doing.WORKING) or not (absent(event, training) or met_apart(event, training)):
         return None
@@ -86,7 +86,7 @@ def _nobody_waits(doings: set[Doing]) -> Hang | None:
 
 def absent(event: Stalled, training: Training) -> tuple[int, ...]:
     """List the ranks that have not called init_process_group, where those that wait do so in it."""
-    if any(position.operation != JOINING for position in event.doing(Doing.WAITING)):
+    if any(position.operation not in JOINS for position in event.doing(Doing.WAITING)):
         return ()
     pids = {position.pid for position in event.ranks}
     came = {each.rank for each in training.of(Joining) if each.pid in pids}

@@ -42,7 +42,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
-    JOINING,
+    JOINS,
     Ailment,
     Ambiguity,
     Evidence,
@@ -232,7 +232,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         ambiguity=None
         if differ
         else Ambiguity(NEVER_COME, NUMBERS)
-        if first.operation == JOINING
+        if first.operation in JOINS
         else Ambiguity((*_groups(event), *_roots(first), *(LATE[3:] if nccl else STALLED[1:]), *LATE[1:2]), ASK),
     )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    INIT_RPC,
     RPC,
     Ambiguity,
     Doing,
@@ -27,12 +28,12 @@ from ...collectives.hangs.reasons._left import evidence, in_words, left_by
 from ...collectives.hangs.reasons._meeting import met_apart
 from ._apart import apart, listed, two_of_one_rank
 from ._inherited import descends, of_a_rank
-from ._of_rpc import CALL_OF_RPC, more_workers_than_started
+from ._of_rpc import more_workers_than_started
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 
 CALL = "init_process_group"
-CALLED = {CALL: "dist.init_process_group()", CALL_OF_RPC: f"{CALL_OF_RPC}(name, rank=rank, world_size=world_size)"}
+CALLED = {CALL: "dist.init_process_group()", INIT_RPC: f"{INIT_RPC}(name, rank=rank, world_size=world_size)"}
 ELSEWHERE = (
     "another host is still to start its ranks",
     "another host was started with another number of ranks, with ranks of this one, or to meet at another address",
@@ -47,7 +48,7 @@ def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
     missing = absent(event, training)
     waiting = event.doing(Doing.WAITING)[0]
     told = training.by_rank(Joining)[waiting.rank]
-    call = CALL_OF_RPC if told.backend == RPC else CALL
+    call = INIT_RPC if told.backend == RPC else CALL
     message = (
         f"{listed(missing)} of {event.world_size} did not come to {call}; rank {waiting.rank} waits in it "
         f"at {short(waiting.site)}"

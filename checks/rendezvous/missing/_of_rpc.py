@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ddpdoctor.check import Evidence, Finding, Fix, Joining, Position, Stalled, place
+from ddpdoctor.check import INIT_RPC, Evidence, Finding, Fix, Joining, Position, Stalled, place
 
 from ...collectives.hangs._told import short
-
-CALL_OF_RPC = "rpc.init_rpc"
 
 
 def more_workers_than_started(event: Stalled, waiting: Position, told: Joining) -> Finding:
@@ -14,7 +12,7 @@ def more_workers_than_started(event: Stalled, waiting: Position, told: Joining) 
     spawns = told.launched is None
     started, by = (told.spawned, "mp.spawn") if spawns else (told.launched, "torchrun")
     return Finding(
-        f"{CALL_OF_RPC} is told {event.world_size} workers at {short(waiting.site)}, and {by} has started {started}: "
+        f"{INIT_RPC} is told {event.world_size} workers at {short(waiting.site)}, and {by} has started {started}: "
         "it waits for those that never come",
         (
             Evidence(f"world_size={event.world_size}", f"{started}", f"rank {waiting.rank}, the call"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.watch.events import Joined, Joining, Position, Stalled
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import JOINS
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Sighting:
                 backend=backend, address=self.address, local_size=each.local_size or None,
             )
         )  # fmt: skip
-        if position.operation != JOINING:
+        if position.operation not in JOINS:
             training.add(
                 Joined(
                     pid=position.pid, time=self.at, rank=position.rank, world_size=self.world_size, backend=backend

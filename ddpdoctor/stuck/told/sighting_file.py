@@ -13,7 +13,7 @@ from ddpdoctor.stuck.looks.files import as_there
 from ddpdoctor.stuck.looks.gpus import as_use
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
 from ddpdoctor.watch.events import Communication, Doing, Position, Site, Worker
-from ddpdoctor.watch.events.hang import JOINING, UnderWay
+from ddpdoctor.watch.events.hang import JOINS, UnderWay
 
 if TYPE_CHECKING:
     from typing import Any
@@ -89,7 +89,7 @@ def _sighted(data: Any) -> Sighted:
     position = Position(
         rank=int(found["rank"]), pid=int(found["pid"]), doing=doing, seconds=float(found["seconds"]), site=site,
         operation=operation, function=str(found["function"]),
-        recent=(Communication(0, 0.0, operation, "", "", site),) if operation not in {"", JOINING} else (),
+        recent=(Communication(0, 0.0, operation, "", "", site),) if operation not in {"", *JOINS} else (),
         stack=tuple(map(_site, found["stack"])),
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
         workers=tuple(

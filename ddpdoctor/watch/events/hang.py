@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 JOINING = "init_process_group"
 """``Position.operation`` of a rank that joins its process group."""
+INIT_RPC = "rpc.init_rpc"
+"""The same of one that joins the workers of torch.distributed.rpc."""
+JOINS = frozenset({JOINING, INIT_RPC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class Stalled(Event):
 
         One to which no connection came about counts where a rank waits in init_process_group, and tries the others.
         """
-        joins = any(each.doing is Doing.WAITING and each.operation == JOINING for each in self.ranks)
+        joins = any(each.doing is Doing.WAITING and each.operation in JOINS for each in self.ranks)
         found = (each for each in self.peers if each.silent and (joins or not each.connecting))
         return tuple(sorted(found, key=lambda each: not each.down))
 

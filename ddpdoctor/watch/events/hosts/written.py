@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.lines import RANKS
 from ddpdoctor.source.training.iterations import loops_around
-from ddpdoctor.watch.events.hang import JOINING, Doing, Position, Stalled
+from ddpdoctor.watch.events.hang import JOINING, JOINS, Doing, Position, Stalled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events.data.passes import EpochStarted
@@ -28,7 +28,7 @@ def as_line(event: Stalled, host: str, epochs: Iterable[EpochStarted] = ()) -> s
     Where one of them works while another one waits, the host itself has told of it.
     """
     told = (*STILL, *AWAY) if event.apart else STILL
-    still = all(each.doing in told and each.site and each.operation != JOINING for each in event.ranks)
+    still = all(each.doing in told and each.site and each.operation not in JOINS for each in event.ranks)
     if not event.ranks or not still or len(event.ranks) >= event.world_size:
         return ""
     ranks = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.stack import in_backward
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import INIT_RPC
 from ddpdoctor.watch.user_frames import is_users, is_watchs
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ OF_ZERO = "/deepspeed/runtime/zero/partition_parameters.py"
 CONSTRUCTED = {
     "__init__": "DistributedDataParallel()",
     "forward": "forward of DistributedDataParallel",
-    "init_rpc": JOINING,
+    "init_rpc": INIT_RPC,
 }
 
 

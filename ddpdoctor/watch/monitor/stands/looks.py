@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.host.process.system_calls import sleeps
 from ddpdoctor.host.process.waits.awaited import waits_for_a_sleeper
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import JOINS
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
 from ddpdoctor.watch.monitor.seen.operation import operation_of
@@ -68,7 +68,7 @@ def doing_of(each: Rank, look: Look, after: float) -> Doing:
     operation = look.operation(pid)
     moved = each.moved() or look.first.get(pid, ()) != look.second.get(pid, ())
     served = activity.is_served and _reads_an_answer(look.second.get(pid, ()))
-    if operation == JOINING or (operation and not look.gloo):  # the one asks the store all the time, the other the GPU
+    if operation in JOINS or (operation and not look.gloo):  # the one asks the store all the time, the other the GPU
         return Doing.WORKING if moved else Doing.WAITING
     if moved or activity.still < WINDOW or activity.moves_data:
         return Doing.WORKING

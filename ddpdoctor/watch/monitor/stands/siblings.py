@@ -12,7 +12,7 @@ import psutil
 
 from ddpdoctor.source.text.lines import statement_at, tree_of
 from ddpdoctor.watch.events import Doing, Position, Sibling, Stalled
-from ddpdoctor.watch.events.hang import JOINING
+from ddpdoctor.watch.events.hang import JOINS
 from ddpdoctor.watch.monitor.seen.usage import Usage, usages
 
 PATIENCE = 4  # times as long as a rank that waits has to
@@ -27,7 +27,7 @@ def on_their_way(event: Stalled, after: float) -> bool:
     Frameworks that start the other ranks by themselves do so once the first has imported everything, and a loaded
     machine takes its time. What lasts for much longer is told.
     """
-    wait = [each for each in event.ranks if each.doing is Doing.WAITING and each.operation == JOINING]
+    wait = [each for each in event.ranks if each.doing is Doing.WAITING and each.operation in JOINS]
     come = [each for each in event.ranks if each not in wait]
     missing = event.world_size - len(event.ranks)
     at_work = [each for each in event.siblings if each.busy and not each.launcher]
