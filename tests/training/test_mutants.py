@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mutants import HEALTHY, NEAR, run, trainings
@@ -255,7 +257,19 @@ def test_a_healthy_training_is_silent(name: str, jobs: Jobs) -> None:
     assert original.found == []
 
 
-@pytest.mark.parametrize(("name", "what"), [*NAMED, *FAR])
+EACH_TIME = 2
+"""So many mutants of one check run each time, and the others nightly: its fixtures do anyway."""
+
+
+def _mutants() -> Iterator[Any]:
+    """Yield the name of the training and of the mutant, marked where its check has had its turn."""
+    seen = Counter[str]()
+    for key, slugs in (NAMED | FAR).items():
+        seen[slugs] += 1
+        yield pytest.param(*key, marks=[pytest.mark.nightly] if seen[slugs] > EACH_TIME else [])
+
+
+@pytest.mark.parametrize(("name", "what"), [*_mutants()])
 def test_a_mutant_is_named_once(name: str, what: str, jobs: Jobs) -> None:
     """One check speaks, one time, where it can of the line that was changed or one beside it; then what it leads to."""
     (mutant,) = (each for each in TRAININGS[name].mutants if each.what == what)
