@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
+from ddpdoctor.findings import Ambiguity
 from ddpdoctor.lint.around import Around
 from ddpdoctor.lint.edits import as_diff, is_offered
 from ddpdoctor.source.across.abroad import link
+from ddpdoctor.source.idle import idle_name
 from ddpdoctor.source.launching.from_python import commands_of
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.text.steps import STEPS, TooManyStepsError
@@ -48,6 +50,7 @@ class Looked:
     asked: tuple[tuple[str, str, str], ...] = ()
 
 
+PYTHON = ".py"
 DEEPEST = 150
 """Levels of a tree that is looked at; people write 30."""
 
@@ -84,7 +87,8 @@ def examine(checks: tuple[Check, ...], script: Source, project: Project) -> Look
         needs: dict[str, Any] = {name: given, "project": around}
         for check, facet in _facets(checks, name):
             said = evaluate(check, facet, needs.__getitem__)
-            found += [Found(check, _with_diff(each, script)) for each in said.findings if not _never_runs(each, script)]
+            told = [each for each in said.findings if not _never_runs(each, script)]
+            found += [Found(check, _doubted(_with_diff(each, script), script, project)) for each in told]
             if STEPS.is_over:
                 raise TooManyStepsError
             if said.crash:
@@ -114,6 +118,17 @@ def _never_runs(finding: Finding, script: Source) -> bool:
     """Whether no call comes to the place of a finding."""
     place = finding.place
     return isinstance(script, Script) and script.never_runs(place.line or 0, place.column or 0)
+
+
+def _doubted(finding: Finding, script: Source, project: Project) -> Finding:
+    """Leave a finding open that stands in what nobody calls: nothing happens there, as far as can be seen."""
+    if finding.ambiguity is not None or not isinstance(script, Script) or not script.path.endswith(PYTHON):
+        return finding
+    name = idle_name(project, os.path.normpath(script.path), finding.place.line or 0)
+    if name is None:
+        return finding
+    causes = (f"{name} is not called: no harm", "a program calls it that lies elsewhere")
+    return replace(finding, ambiguity=Ambiguity(causes, f"grep -rnw {name} ."))
 
 
 def _once(found: list[Found]) -> list[Found]:

@@ -46,6 +46,16 @@ def idle_lines(project: Project, path: str) -> dict[str, list[tuple[int, int]]]:
     return project.idle[path]
 
 
+def idle_name(project: Project, path: str, line: int) -> str | None:
+    """Return the name of the function or class that a line stands in, where nobody in reach of its file names it."""
+    held = _held(project, path)
+    parts = [each for each in held.parts if each.first <= line <= each.last]
+    if all(held.words[each.name] > each.words[each.name] for each in parts):
+        return None
+    idle = idle_lines(project, path).get(path, ())
+    return next((each.name for each in parts if (each.first, each.last) in idle), None)
+
+
 def _found(project: Project, path: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     files = [each for each in project.reach(path) if each.endswith(".py")]
     if len(files) > MOST or any(_calls_by_name(project, each) for each in files):

@@ -107,3 +107,40 @@ def test_what_is_wrong_on_two_nodes_is_likely_where_all_that_starts_it_starts_on
     told = lint(find((".",), (), Path()), Wanted(RULES, confidence=LIKELY)).found
 
     assert [each.is_certain for each in told if each.check.code == "DDP364"] == [is_certain]
+
+
+UNCALLED = """\
+import os
+
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = DDP(model, device_ids=[int(os.environ["LOCAL_RANK"])])
+
+    def keep(self, path):
+        torch.save(self.model.state_dict(), path)
+
+
+torch.distributed.init_process_group("nccl")
+trainer = Trainer(torch.nn.Linear(2, 2))
+# trainer.keep("last.pt")
+"""
+
+
+@pytest.mark.parametrize("caller", [None, "train.py", "more.py"])
+def test_what_stands_in_a_function_that_nobody_calls_is_likely(
+    caller: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is commented out is none; one in the file, or in one that imports it, is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(UNCALLED.replace("# trainer", "trainer") if caller == "train.py" else UNCALLED)
+    if caller == "more.py":
+        (tmp_path / caller).write_text("from train import trainer\n\ntrainer.keep('last.pt')\n")
+    told = lint(find((".",), (), tmp_path), Wanted(RULES, confidence=LIKELY)).found
+    kept = [each for each in told if each.check.code == "DDP801"]
+    assert [each.is_certain for each in kept] == [caller is not None]
+    left_open = kept[0].finding.ambiguity
+    assert left_open is None or left_open.causes[0] == "keep is not called: no harm"
