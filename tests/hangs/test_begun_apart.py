@@ -44,6 +44,29 @@ BEGINS = {
     "a number of an option": ("    start = int(args.start_epoch)", False),
 }
 
+RUN = """
+class Run:
+    def __init__(self, state, args):
+        self.start = 0
+{given}
+
+    def train(self):
+        for epoch in range(self.start, 5):
+            for step in range(6):
+                model(batch).sum().backward()  # inside
+        dist.barrier()  # outside
+
+Run(state, args).train()
+"""
+OF_A_RUN = {
+    "a checkpoint of its own": (
+        "        if os.path.isfile(path):\n            self.start = torch.load(path)['epoch']",
+        True,
+    ),
+    "a literal": ("        self.epochs = 5", False),
+    "an argument": ("        self.start = args.start", False),
+}
+
 
 def line(path: Path, mark: str) -> int:
     """Return the number of the line that is marked."""
@@ -62,6 +85,19 @@ def test_a_loop_that_begins_elsewhere_does_not_run_as_often(tmp_path: Path, give
     assert loop is not None
     assert (loop.begins is not None) is apart
     assert loop.alike is not apart
+
+
+@pytest.mark.parametrize(("given", "apart"), [pytest.param(*each, id=name) for name, each in OF_A_RUN.items()])
+def test_a_run_that_keeps_where_it_begins(tmp_path: Path, given: str, *, apart: bool) -> None:
+    """The number is an attribute of what trains."""
+    (path := tmp_path / "train.py").write_text(RUN.format(given=given))
+    below = (str(path), len(path.read_text().splitlines()), "<module>")
+    inside, outside = ((str(path), line(path, mark), "train") for mark in ("inside", "outside"))
+
+    loop = loop_left([inside, below], [outside, below], lambda *_: False)
+
+    assert loop is not None
+    assert (loop.begins is not None) is apart
 
 
 def test_where_it_begins_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def begins_with(loop: Loop, tree: Tree) -> tuple[ast.expr, ast.expr] | None:
     A rank that resumes begins later than one that found no checkpoint, and has fewer passes.
     """
     match loop:
-        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() as start, _, *_])):
+        case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[ast.Name() | ast.Attribute() as start, _, *_])):
             if is_shared(tree, start, DEPTH):
                 return None
             held = (each.value for each in values(tree, start))
