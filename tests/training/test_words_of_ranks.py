@@ -87,3 +87,17 @@ def test_a_sum_of_one_number_for_each_batch_is_a_mean_by_their_number() -> None:
     }
 
     assert said == {"self.train_data": True, "self.everything": False}
+
+
+def test_a_forward_is_not_told_to_go_on_with_the_samples_of_all(tmp_path: Path) -> None:
+    """What a method only counts can come from all ranks; what it returns is of its own rank's samples."""
+    summed_up = of_checks("model.local.statistics_of_one_rank")._summed_up
+    methods = "class Codes:\n    def {name}(self, z):\n        self.sums += z.sum(0)\n{rest}"
+    said = {}
+    for name, rest in (("update", ""), ("forward", "        return z - self.sums\n")):
+        (tmp_path / f"{name}.py").write_text(methods.format(name=name, rest=rest))
+        said[name] = summed_up(str(tmp_path / f"{name}.py"), 3)
+
+    assert "all_gather_object(parts, z)" in said["update"]
+    assert "all_gather_object" not in said["forward"]
+    assert "+dist.all_reduce(sums)" in said["forward"]

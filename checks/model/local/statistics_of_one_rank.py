@@ -147,9 +147,13 @@ def _finding(found: Found, event: StepFingerprinted) -> Finding:
 
 
 def _summed_up(file: str, line: int) -> str:
-    """Return how what a method counts comes from the samples of all ranks, in its own names."""
+    """Return how what a method counts comes from the samples of all ranks, in its own names.
+
+    One that returns something, as forward, goes on with its own samples: there the sums are added up.
+    """
     around = [each for each in tree_of(file).of(ast.FunctionDef) if spans(each, line)]
-    given = around[-1].args.args[1:] if around and around[-1].name != "__init__" else []
+    returns = any(isinstance(each, ast.Return) and each.value for each in ast.walk(around[-1])) if around else True
+    given = [] if returns or around[-1].name == "__init__" else around[-1].args.args[1:]
     if not given:
         return "+dist.all_reduce(sums)  # and the number of samples, before they are divided"
     said, name = ast.unparse(around[-1]), given[0].arg
