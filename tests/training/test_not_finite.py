@@ -96,6 +96,7 @@ torch.manual_seed(0)
 model = net()
 fully_shard(model)
 optimizer = sgd(model)
+torch.manual_seed(rank)  # samples of its own
 for number in range(1, 12):
     inputs, targets = batch()
     if rank == 1 and number in LOST:
