@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Site, last_name, one_rank_only, spans, tree_of
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
 REDUCES = re.compile(r"reduce|gather|sync", re.IGNORECASE)
+DEVICE = re.compile(r"f['\"](?:cuda|xpu|npu|hpu|mlu|musa):\{")
+PRINTS = {"print", "debug", "info", "warning", "error", "log", "write"}
+SET_UP = re.compile(
+    r"backend|device|epoch|world|host|node|\bseed|\bport|addr|path|file|len\(|batch_?(?:size|idx|index)|version",
+    re.IGNORECASE,
+)
+"""What is told of a training beside its metrics."""
 
 
 def adds_up(site: Site) -> bool:
@@ -171,9 +179,38 @@ def words_in(node: ast.AST) -> set[str]:
 
 
 def says_rank(file: str) -> bool:
-    """Whether a file prints ranks: what each rank has is told with its rank. Lines of rank 0 alone say nothing."""
-    return any(
-        any("rank" in name.lower() for name in words_in(node)) and not one_rank_only(file, node.lineno)
-        for node in ast.walk(tree_of(file).module)
-        if isinstance(node, ast.FormattedValue)
-    )
+    """Whether a file prints ranks: what each rank has is told with its rank.
+
+    Lines of rank 0 alone say nothing, nor do those of errors, and those that tell only how a training is set up.
+    """
+    tree = tree_of(file).module
+    beside = {id(each) for each in _beside_metrics(tree)}
+    texts = (each for each in ast.walk(tree) if isinstance(each, ast.JoinedStr) and id(each) not in beside)
+    return any(any(map(_is_rank, _values(each))) and not one_rank_only(file, each.lineno) for each in texts)
+
+
+def _beside_metrics(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the texts that hold no metric: devices, errors, and what is printed with nothing that could be one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and DEVICE.match(ast.unparse(node)):
+            yield node
+        elif isinstance(node, ast.ExceptHandler):
+            yield from ast.walk(node)
+        elif isinstance(node, ast.Call) and last_name(node.func) in PRINTS:
+            texts = [each for each in node.args if isinstance(each, ast.JoinedStr)]
+            fixed = all(isinstance(each, (ast.JoinedStr, ast.Constant)) for each in node.args)
+            if fixed and not any(_is_told(each) for text in texts for each in _values(text)):
+                yield from texts
+
+
+def _values(text: ast.JoinedStr) -> list[ast.expr]:
+    return [each.value for each in text.values if isinstance(each, ast.FormattedValue)]
+
+
+def _is_rank(value: ast.expr) -> bool:
+    return any("rank" in name.lower() for name in words_in(value))
+
+
+def _is_told(value: ast.expr) -> bool:
+    """Whether a value can be a metric: no rank, and nothing that a training is set up with."""
+    return not _is_rank(value) and SET_UP.search(ast.unparse(value)) is None

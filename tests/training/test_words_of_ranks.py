@@ -37,6 +37,11 @@ def test_the_number_of_ranks_is_known_by_the_name_that_a_file_gives_it(line: str
         ("print(f'rank {rank}: {loss}')", True),
         ("if rank == 0:\n    print(f'[rank{rank}] epoch {epoch}: {loss}')", False),
         ("print(f'epoch {epoch}: {loss}')", False),
+        ("print(f'[rank {rank}] joined by {backend}, {len(data)} samples')", False),
+        ("device = torch.device(f'cuda:{local_rank}')", False),
+        ("print(f'[rank {rank}]', loss)", True),
+        ("who = f'[rank {rank}]'\nprint(who, loss)", True),
+        ("try:\n    train()\nexcept Exception as e:\n    print(f'rank {rank}: {e}')", False),
     ],
 )
 def test_a_line_of_rank_0_alone_does_not_tell_each_ranks_own(line: str, says: bool, tmp_path: Path) -> None:  # noqa: FBT001
