@@ -11,10 +11,11 @@ the evaluation, and in another way with another number of GPUs. Nothing fails.
 
 Evaluate twice: with dropout the numbers differ. ddpdoctor (`ddpdoctor run`) looks at what the first evaluations call.
 Reported is a model that DDP wraps, or another one of its class (an average of its weights, say), which is in training
-mode as a pass over a loader evaluates it without gradients, and has dropout, batch normalisation, or a `forward` of
-the script's that asks for `self.training`; where a function that is named for an evaluation keeps sums over that pass.
+mode as a pass over a loader evaluates it without gradients, and has dropout or batch normalisation; where a function
+that is named for an evaluation keeps sums over that pass.
 
-Silent where the function says that it draws on purpose (Monte Carlo dropout), or that it computes statistics anew.
+Silent where the function says that it draws on purpose (Monte Carlo dropout), or that it computes statistics anew, and
+where a `forward` of the script's asks for `self.training`: a detector returns its losses in training mode alone.
 
 ## How to mend it
 
@@ -61,6 +62,8 @@ ON_PURPOSE = re.compile(
     r"(^|_)(mc|bn|ttt|tta)(_|$)|monte|bayes|uncertain|stochastic|calibrat|recompute|adapt|sampl", re.IGNORECASE
 )
 """In that of one that draws on purpose, or computes statistics anew."""
+OF_TORCH = re.compile(r"\(\w*(?:Dropout|BatchNorm|RNN|LSTM|GRU)\w*\)$")
+"""A layer of torch's, as it is told: what it returns is of one kind in both modes."""
 
 
 @watch(EvaluatedInTraining)
@@ -74,6 +77,8 @@ def while_training(event: EvaluatedInTraining, training: Training) -> Iterator[F
         return
     if any(each.module == event.module for each in training.before(event) if each.pid == event.pid):
         return  # said before
+    if not all(map(OF_TORCH.search, event.names)):
+        return  # what the pass sums can be what only training mode returns
     functions = [function for _, _, function in event.callers]
     if not any(map(EVALUATES.search, functions)) or any(map(ON_PURPOSE.search, functions)):
         return

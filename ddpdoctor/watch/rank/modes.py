@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.watch.user_frames import is_users
 
 LAYERS = "torch.nn.modules."
+DETECTORS = "torchvision.models.detection."
 MOST = 4  # names that are told
 
 
@@ -29,7 +30,10 @@ def _telling(model: Any, training: bool) -> Iterator[str]:  # noqa: FBT001 - the
 
 
 def _tells(part: Any) -> bool:
-    """Whether a module drops something, keeps statistics, or asks for its mode in the user's own forward."""
+    """Whether a module drops something, keeps statistics, or asks for its mode in its forward.
+
+    That is the user's own, or a detector's of torchvision, which returns its losses in training mode alone.
+    """
     file = type(part).__module__
     if file == f"{LAYERS}dropout":
         return bool(part.p > 0)
@@ -38,4 +42,6 @@ def _tells(part: Any) -> bool:
     if file == f"{LAYERS}rnn":
         return bool(getattr(part, "dropout", 0)) and part.num_layers > 1
     code = getattr(type(part).forward, "__code__", None)
-    return code is not None and "training" in code.co_names and is_users(code.co_filename)
+    if code is None or "training" not in code.co_names:
+        return False
+    return file.startswith(DETECTORS) or is_users(code.co_filename)
