@@ -42,9 +42,7 @@ def own_disks(script: Script, project: Around) -> Ambiguity | None:
     """
     if script.frameworks or project.says(OF_ONE_HOST):
         return None
-    named = re.escape(script.name.removesuffix(".py"))
-    is_launched = project.is_imported() or project.in_launches(rf"{STARTED}\b{named}\b")
-    return None if is_launched else OWN_DISKS
+    return None if project.is_imported() or _is_launched(script, project) else OWN_DISKS
 
 
 SEVERAL_NODES = r"--nnodes[= ]+(?!1\b)[\d$]|#SBATCH +(?:-N|--nodes)[= ]*(?!1\b)\d|--node[-_]rank[= ]+[\"']?[1-9$]"
@@ -57,6 +55,9 @@ ONE_NODE = Ambiguity(
 
 def one_node(script: Script, project: Around) -> Ambiguity | None:
     """Return that the ranks can all be on one node: None where nothing starts them, or something does on several."""
-    named = re.escape(script.name.removesuffix(".py"))
-    is_launched = project.in_launches(rf"{STARTED}\b{named}\b")
-    return ONE_NODE if is_launched and not project.in_launches(SEVERAL_NODES) else None
+    return ONE_NODE if _is_launched(script, project) and not project.in_launches(SEVERAL_NODES) else None
+
+
+def _is_launched(script: Script, project: Around) -> bool:
+    """Whether a launch script, or a README, has a command that starts the script in several ranks on a host."""
+    return project.in_launches(rf"{STARTED}\b{re.escape(script.name.removesuffix('.py'))}\b")

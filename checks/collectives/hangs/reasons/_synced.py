@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import MetricSynced, batch_condition, calls_at, last_name, tree_of
+from ddpdoctor.check import MetricSynced, batch_condition, calls_at, last_name, spans, tree_of
 
 from ..source._one_rank import condition
 
@@ -64,10 +64,6 @@ def synced_by(seen: Sequence[int], training: Training) -> Synced | None:
     return None
 
 
-def _end(function: ast.FunctionDef) -> int:
-    return function.end_lineno or function.lineno
-
-
 def names_computed(site: Site) -> bool:
     """Whether the names that a line logs are no texts of the source: ``log(f"loss/{kind}")``, a dictionary of such."""
     logs = [each for each in calls_at(site.file, site.line) if last_name(each.func) in LOGS and each.args]
@@ -75,7 +71,7 @@ def names_computed(site: Site) -> bool:
         return False
     given = logs[0].args[0]
     if isinstance(given, ast.Name):
-        around = [each for each in tree_of(site.file).of(ast.FunctionDef) if each.lineno <= site.line <= _end(each)]
+        around = [each for each in tree_of(site.file).of(ast.FunctionDef) if spans(each, site.line)]
         values = [
             each.value
             for each in ast.walk(max(around, key=lambda each: each.lineno, default=ast.Pass()))

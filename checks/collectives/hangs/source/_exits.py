@@ -72,8 +72,12 @@ def loop_parted_by_an_end(event: PeerLost, training: Training) -> LeftBy | None:
     """Return the loop that a rank was in when it lost one that has come to its end, with all ways out of it."""
     if not (event.stack and event.ended and event.others):
         return None
-    one = -1 if event.others[0].rank is None else event.others[0].rank
-    return loop_left_behind(one, event.stack, event.ended[0], (), training)
+    return loop_left_behind(_who_lost(event), event.stack, event.ended[0], (), training)
+
+
+def _who_lost(event: PeerLost) -> int:
+    """Return the rank that lost the other one; -1 where it is not known."""
+    return -1 if event.others[0].rank is None else event.others[0].rank
 
 
 def _left_with_batches(event: PeerLost, training: Training) -> LeftBy | None:
@@ -82,16 +86,13 @@ def _left_with_batches(event: PeerLost, training: Training) -> LeftBy | None:
     if not passes or passes[-1].site is None:
         return None
     last, at = passes[-1], passes[-1].site
-    used_up = training.of(EpochEnded, rank=event.ended[0], loader=last.loader, number=last.number, complete=True)
-    ways = ways_out(at.file, at.line)
-    if (
-        used_up
-        or len(ways) != 1
-        or not any((each.file, each.function) == (at.file, at.function) for each in event.stack)
-    ):
+    if training.of(EpochEnded, rank=event.ended[0], loader=last.loader, number=last.number, complete=True):
         return None
-    rank = -1 if event.others[0].rank is None else event.others[0].rank
-    return LeftBy(event.ended[0], rank, event.stack[0], LoopLeft(at.file, at.line, ways, ends_itself=False))
+    ways = ways_out(at.file, at.line)
+    if len(ways) != 1 or (at.file, at.function) not in {(each.file, each.function) for each in event.stack}:
+        return None
+    left = LoopLeft(at.file, at.line, ways, ends_itself=False)
+    return LeftBy(event.ended[0], _who_lost(event), event.stack[0], left)
 
 
 def loop_left_behind(
